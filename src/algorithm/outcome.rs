@@ -1,0 +1,25 @@
+//! What a store says of one counter.
+
+/// The answer for one counter at one instant. Times are microseconds from that instant.
+///
+/// On a peek or a refusal nothing was charged (but see `fixed_window`, which counts refused hits), and the figures
+/// describe the state as it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// May the hits go through? For a give-back always true.
+    pub allowed: bool,
+    /// How many hits of cost 1 would be admitted now, one after the other, after this decision.
+    pub remaining: u64,
+    /// Time until the counter is as if nothing had been taken. 0 when nothing is taken.
+    pub reset_after: u64,
+    /// The least time after which the same hits would be admitted if nobody else came.
+    /// `Some(0)` when allowed, `None` when the hits are more than the counter can ever hold.
+    pub retry_after: Option<u64>,
+    /// Time until `remaining` grows by itself; `None` when nothing is taken.
+    pub next_after: Option<u64>,
+    /// How long the caller is to wait before it goes ahead. Only a queue (`max_delay`) says more than 0.
+    pub delay: u64,
+    /// Hits that stand against the limit after this decision. `fixed_window` counts refused hits here too,
+    /// so it may exceed the limit.
+    pub used: u64,
+}

@@ -1,0 +1,184 @@
+//! What rules and stores share: a counter's key, its numbers, and the hits of one descriptor.
+//!
+//! A store never sees a rule and a rule never sees a store; this is the hatch between them.
+
+use std::fmt;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::algorithm::Quota;
+
+/// One counter of one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// Which counter.
+    pub key: CounterKey,
+    /// The limit's numbers. Not part of the key, so that what was taken survives a raise or a cut.
+    pub quota: Quota,
+    /// Positive takes, 0 looks, negative gives back. Weights are already multiplied in.
+    pub hits: i64,
+    /// What a refusal of this counter means for the others of its request.
+    pub role: Role,
+}
+
+/// What a refused counter does to a request that is charged all or nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A refusal holds the whole request back.
+    Enforced,
+    /// The request is held back when all counters of this role refuse.
+    Quota,
+    /// Judged and charged, never holds the others back.
+    Shadow,
+}
+
+/// Longest part that stands in a key as it is; a longer one is hashed.
+const PLAIN: usize = 64;
+
+/// Identity of a counter, the same on every replica and in every version that shares the version byte.
+///
+/// Made of a version, the algorithm's letter, the window and the domain and entries, each length-prefixed:
+/// `(a, b_c)` and `(a_b, c)` differ. A part that is long, or has bytes outside printable ASCII, or a brace or a
+/// space, stands as its length and the first 128 bits of its SHA-256: client text can neither break out of a key
+/// nor choose a cluster slot. Where a rule shares one counter over all values of a pattern, the entry's value is the
+/// pattern's text. The numbers of the limit are not in it, and neither is the place of a rule in its file: matching
+/// gives each list of entries to exactly one rule, so the entries are the rule's identity.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CounterKey(Box<[u8]>);
+
+impl CounterKey {
+    /// The key of the counter that `quota`'s algorithm keeps over `window` microseconds for these entries.
+    pub fn new<'a>(
+        domain: &str,
+        algorithm: u8,
+        window: u64,
+        entries: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Self {
+        let mut key = Vec::with_capacity(64);
+        key.extend_from_slice(&[b'1', algorithm]);
+        push_number(&mut key, window);
+        push_part(&mut key, b'|', domain);
+        for (name, value) in entries {
+            push_part(&mut key, b'|', name);
+            push_part(&mut key, b'=', value);
+        }
+        Self(key.into_boxed_slice())
+    }
+
+    /// The key's bytes: printable ASCII without spaces and braces.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for CounterKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", String::from_utf8_lossy(&self.0))
+    }
+}
+
+fn push_part(key: &mut Vec<u8>, separator: u8, part: &str) {
+    key.push(separator);
+    let plain = part.len() <= PLAIN
+        && part
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'{' && byte != b'}');
+    push_number(key, part.len() as u64);
+    if plain {
+        key.push(b':');
+        key.extend_from_slice(part.as_bytes());
+    } else {
+        key.push(b'#');
+        for byte in &Sha256::digest(part.as_bytes())[..16] {
+            key.extend_from_slice(&[hex(byte >> 4), hex(byte & 15)]);
+        }
+    }
+}
+
+fn push_number(key: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    key.extend_from_slice(&digits[at..]);
+}
+
+const fn hex(nibble: u8) -> u8 {
+    if nibble < 10 {
+        b'0' + nibble
+    } else {
+        b'a' + nibble - 10
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn key(domain: &str, entries: &[(&str, &str)]) -> CounterKey {
+        CounterKey::new(domain, b'f', 60_000_000, entries.iter().copied())
+    }
+
+    #[test]
+    fn a_key_is_short_readable_text() {
+        assert_eq!(
+            format!("{:?}", key("mongo", &[("database", "users"), ("ip", "")])),
+            "1f60000000|5:mongo|8:database=5:users|2:ip=0:"
+        );
+    }
+
+    #[test]
+    fn separators_in_client_text_never_join_counters() {
+        let mut seen = HashSet::new();
+        for separator in ["_", ":", "|", ".", "/", ",", "\n", "\0", "=", "#", "1:"] {
+            let joined = |left: &str, right: &str| format!("{left}{separator}{right}");
+            for entries in [
+                vec![("a".to_owned(), joined("b", "c"))],
+                vec![(joined("a", "b"), "c".to_owned())],
+                vec![("a".to_owned(), joined("b", &joined("c", "d")))],
+            ] {
+                let entries: Vec<_> = entries
+                    .iter()
+                    .map(|(key, value)| (key.as_str(), value.as_str()))
+                    .collect();
+                assert!(seen.insert(key("d", &entries)), "{entries:?}");
+            }
+        }
+        assert!(seen.insert(key("d", &[("a", "b"), ("c", "d")])));
+        assert!(seen.insert(key("x_a", &[("b", "c")])));
+        assert!(seen.insert(key("x", &[("a", "b_c")])));
+    }
+
+    #[test]
+    fn text_that_is_long_or_not_printable_is_hashed() {
+        for value in [
+            "a b",
+            "a\r\nSET x 1\r\n",
+            "\0",
+            "{a}",
+            "日本語",
+            "e\u{301}",
+            "é",
+        ] {
+            let key = key("d", &[("k", value)]);
+            assert!(
+                key.as_bytes()
+                    .iter()
+                    .all(|byte| byte.is_ascii_graphic() && !b"{}".contains(byte)),
+                "{key:?}"
+            );
+        }
+        let long = "x".repeat(1 << 20);
+        let longer = "x".repeat((1 << 20) + 1);
+        assert!(key("d", &[("k", &long)]).as_bytes().len() < 80);
+        assert_ne!(key("d", &[("k", &long)]), key("d", &[("k", &longer)]));
+    }
+}

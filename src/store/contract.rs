@@ -1,0 +1,52 @@
+//! The one contract every store keeps.
+
+use std::{future::Future, sync::Arc};
+
+use crate::{algorithm::Outcome, counter::Counter};
+
+/// Where counters live.
+///
+/// A store knows no rule and no wire, and owns its clock: all counters of a call are decided at one instant of it.
+pub trait Store: Send + Sync {
+    /// Decides and charges the counters of one request, in order. `outcomes[i]` answers `counters[i]`.
+    ///
+    /// Each counter is decided atomically. Two counters with the same key are decided one after the other. With
+    /// [`Atomicity::AllOrNothing`] either every counter is charged or none; a counter that would have been allowed
+    /// in a request that was held back is answered as a peek, allowed. Errors are per counter: the failure of one
+    /// touches only itself, except that an all-or-nothing request with a failed counter charges none and fails whole.
+    fn take(
+        &self,
+        counters: &[Counter],
+        atomicity: Atomicity,
+    ) -> impl Future<Output = Vec<Result<Outcome, StoreError>>> + Send;
+}
+
+/// How the counters of one request hang together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomicity {
+    /// Each counter on its own. A fixed window counts refused hits too, as envoyproxy/ratelimit does.
+    PerCounter,
+    /// All counters are charged or none (see [`crate::counter::Role`] for who can hold the others back).
+    /// Refused hits are counted nowhere.
+    AllOrNothing,
+}
+
+/// Why a store could not decide a counter.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// No answer within the time a call may take. The hits may or may not have been counted.
+    #[error("the store did not answer in time")]
+    Timeout,
+    /// No connection, or it broke. The text is for the log, never for the caller: it may name an address.
+    #[error("the store is unavailable")]
+    Unavailable(Arc<str>),
+    /// The store answered with an error; its first word (`READONLY`, `OOM`, ...).
+    #[error("the store refused the call: {0}")]
+    Refused(Arc<str>),
+    /// The counter's key holds something that is not a state of its algorithm.
+    #[error("the counter holds foreign data")]
+    ForeignState,
+    /// The store is at its bound (keys in memory, calls in a queue).
+    #[error("the store is full")]
+    Full,
+}

@@ -1,0 +1,118 @@
+//! Time as a value: microseconds since the Unix epoch, and where they come from.
+//!
+//! Nothing else in the crate reads a clock. A caller never brings its own time to a store: Redis answers by its
+//! `TIME`, the memory store by the [`Clock`] it was made with, and tests hold a manual one.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// Microseconds of one second.
+pub const SECOND: u64 = 1_000_000;
+
+/// A point in time: microseconds since 1970-01-01T00:00:00Z.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The point `micros` microseconds after the Unix epoch.
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    /// Microseconds since the Unix epoch.
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+}
+
+/// A source of [`Timestamp`]s. Cloning it gives another handle on the same clock.
+#[derive(Clone, Debug)]
+pub struct Clock(Source);
+
+#[derive(Clone, Debug)]
+enum Source {
+    /// Wall time was read once; from there on the monotonic clock counts, so a step of the wall clock moves nothing.
+    Anchored {
+        wall: u64,
+        since: Instant,
+    },
+    Manual(Arc<AtomicU64>),
+}
+
+impl Clock {
+    /// A monotonic clock, anchored to wall time at this call.
+    pub fn system() -> Self {
+        // A wall clock before 1970 reads as 1970: windows are then aligned to that, and still move on.
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO);
+        Self(Source::Anchored {
+            wall: micros(wall),
+            since: Instant::now(),
+        })
+    }
+
+    /// A clock that stands at `start` until [`Clock::set`] moves it.
+    pub fn manual(start: Timestamp) -> Self {
+        Self(Source::Manual(Arc::new(AtomicU64::new(start.0))))
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Timestamp {
+        match &self.0 {
+            Source::Anchored { wall, since } => {
+                Timestamp(wall.saturating_add(micros(since.elapsed())))
+            }
+            Source::Manual(at) => Timestamp(at.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Moves a manual clock, forward or back. A system clock cannot be moved: the call changes nothing there.
+    pub fn set(&self, to: Timestamp) {
+        if let Source::Manual(at) = &self.0 {
+            at.store(to.0, Ordering::Relaxed);
+        }
+    }
+
+    /// The time of a manual clock, `None` on a system clock: the Redis store pins its script to it in tests.
+    pub fn pinned(&self) -> Option<Timestamp> {
+        match &self.0 {
+            Source::Anchored { .. } => None,
+            Source::Manual(_) => Some(self.now()),
+        }
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_system_clock_never_steps_back() {
+        let clock = Clock::system();
+        let first = clock.now();
+        assert!(clock.now() >= first);
+        assert!(first.as_micros() > 1_700_000_000 * SECOND);
+        clock.set(Timestamp::from_micros(0));
+        assert!(clock.now() >= first);
+        assert_eq!(clock.pinned(), None);
+    }
+
+    #[test]
+    fn handles_of_a_manual_clock_move_together() {
+        let clock = Clock::manual(Timestamp::from_micros(7));
+        let other = clock.clone();
+        other.set(Timestamp::from_micros(3));
+        assert_eq!(clock.now().as_micros(), 3);
+        assert_eq!(clock.pinned(), Some(Timestamp::from_micros(3)));
+    }
+}
