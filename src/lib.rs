@@ -1,10 +1,17 @@
 //! Palang decides whether a request may go through: rate limits for Envoy and everything that can ask over gRPC or
 //! HTTP.
 
+pub mod request;
+pub mod unit;
+
 pub mod algorithm;
 pub mod counter;
-pub mod proto;
-pub mod request;
+pub mod limiter;
+pub mod rules;
 pub mod store;
+pub mod verdict;
+
+pub mod telemetry;
 pub mod time;
-pub mod unit;
+
+pub mod proto;

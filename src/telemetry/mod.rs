@@ -1,0 +1,3 @@
+//! What the operator sees: logs and metrics.
+
+pub mod metrics;

@@ -1,0 +1,188 @@
+//! From plan and outcomes to the answer. Pure.
+
+use crate::{
+    algorithm::Outcome,
+    rules::{Limit, Plan, Rule, Step},
+    store::StoreError,
+};
+
+/// May it go through?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// It may.
+    Ok,
+    /// It is refused.
+    OverLimit,
+}
+
+/// The answer for a request. `statuses[i]` answers `request.descriptors[i]`.
+#[derive(Debug)]
+pub struct Verdict {
+    /// The overall answer.
+    pub code: Code,
+    /// One for each descriptor, in order.
+    pub statuses: Vec<Status>,
+    /// Index of the status whose figures the caller should see; `None` when no limit was asked.
+    ///
+    /// As the reference picks it: the last enforced status over its limit, else the first one with the least
+    /// remaining. A shadow rule is never picked.
+    pub binding: Option<usize>,
+    /// The process-wide shadow mode turned a refusal into this OK.
+    pub shadowed: bool,
+    /// What the statuses come from.
+    pub plan: Plan,
+}
+
+/// The answer for one descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Its own answer. OK where a shadow rule is over its limit.
+    pub code: Code,
+    /// What the store said; `None` when no limit was asked.
+    pub outcome: Option<Outcome>,
+}
+
+impl Verdict {
+    /// Judges a plan by what the store said. `outcomes[i]` answers `plan.counters[i]`.
+    ///
+    /// # Errors
+    /// The first counter the store could not decide.
+    pub fn new(plan: Plan, outcomes: Vec<Result<Outcome, StoreError>>) -> Result<Self, StoreError> {
+        let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let statuses: Vec<Status> = plan
+            .steps
+            .iter()
+            .map(|step| Status::new(&plan, step, &outcomes))
+            .collect();
+        let refused = is_refused(&plan, &statuses);
+        Ok(Self {
+            code: if refused && !plan.modes.shadow {
+                Code::OverLimit
+            } else {
+                Code::Ok
+            },
+            shadowed: refused && plan.modes.shadow,
+            binding: binding(&plan, &statuses),
+            statuses,
+            plan,
+        })
+    }
+
+    /// The rule (absent when the limit came with the request) and the limit behind a status.
+    pub fn limit(&self, index: usize) -> Option<(Option<&Rule>, &Limit)> {
+        self.plan.limit(&self.plan.steps[index])
+    }
+
+    /// Time after which the same request would be admitted, if nobody else came: the longest of the limits that
+    /// refuse, microseconds. `None` when it was admitted, or when one of them can never admit it.
+    pub fn retry_after(&self) -> Option<u64> {
+        if self.code == Code::Ok {
+            return None;
+        }
+        self.statuses
+            .iter()
+            .filter(|status| status.code == Code::OverLimit)
+            .map(|status| status.outcome.and_then(|outcome| outcome.retry_after))
+            .try_fold(0, |longest, retry| Some(longest.max(retry?)))
+    }
+
+    /// How long a queue asks the caller to wait before it goes ahead, microseconds; 0 without a queue.
+    pub fn delay(&self) -> u64 {
+        if self.code == Code::OverLimit {
+            return 0;
+        }
+        self.statuses
+            .iter()
+            .filter_map(|status| status.outcome)
+            .map(|outcome| outcome.delay)
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+impl Status {
+    fn new(plan: &Plan, step: &Step, outcomes: &[Outcome]) -> Self {
+        let Step::Limited { rule, counter, .. } = step else {
+            return Self {
+                code: Code::Ok,
+                outcome: None,
+            };
+        };
+        let outcome = outcomes[*counter];
+        let shadow = rule.is_some_and(|rule| plan.rules.rule(rule).shadow);
+        Self {
+            code: if outcome.allowed || shadow {
+                Code::Ok
+            } else {
+                Code::OverLimit
+            },
+            outcome: Some(outcome),
+        }
+    }
+
+    /// Time until the figures change in the caller's favour, microseconds: when refused the retry time, else the
+    /// time until the counter is fresh. `None` when no limit was asked.
+    pub fn reset_after(&self) -> Option<u64> {
+        let outcome = self.outcome?;
+        Some(match self.code {
+            Code::Ok => outcome.reset_after,
+            Code::OverLimit => outcome.retry_after.unwrap_or(outcome.reset_after),
+        })
+    }
+}
+
+/// Over limit if any enforced status is, or if there are quota buckets and all of them are.
+fn is_refused(plan: &Plan, statuses: &[Status]) -> bool {
+    let mut buckets = 0;
+    let mut empty = 0;
+    for (step, status) in plan.steps.iter().zip(statuses) {
+        let over = status.code == Code::OverLimit;
+        match bucket(plan, step) {
+            Bucket::Quota => {
+                buckets += 1;
+                empty += usize::from(over);
+            }
+            Bucket::Enforced if over => return true,
+            Bucket::Enforced | Bucket::Uncounted => {}
+        }
+    }
+    buckets > 0 && empty == buckets
+}
+
+#[derive(PartialEq, Eq)]
+enum Bucket {
+    Enforced,
+    Quota,
+    Uncounted,
+}
+
+fn bucket(plan: &Plan, step: &Step) -> Bucket {
+    match step {
+        Step::Unlimited(_) => Bucket::Uncounted,
+        _ if plan.modes.quota => Bucket::Quota,
+        Step::Limited {
+            rule: Some(rule), ..
+        } if plan.rules.rule(*rule).quota => Bucket::Quota,
+        _ => Bucket::Enforced,
+    }
+}
+
+fn binding(plan: &Plan, statuses: &[Status]) -> Option<usize> {
+    let mut pick: Option<(usize, u64)> = None;
+    for (index, (step, status)) in plan.steps.iter().zip(statuses).enumerate() {
+        let Some(outcome) = status.outcome else {
+            continue;
+        };
+        if let Some((Some(rule), _)) = plan.limit(step)
+            && rule.shadow
+        {
+            continue;
+        }
+        let over = status.code == Code::OverLimit && bucket(plan, step) == Bucket::Enforced;
+        let tighter = pick.is_none_or(|(_, least)| outcome.remaining < least);
+        if over || tighter {
+            pick = Some((index, outcome.remaining));
+        }
+    }
+    pick.map(|(index, _)| index)
+}
