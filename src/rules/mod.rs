@@ -2,7 +2,7 @@
 //!
 //! Knows no store and no wire. A [`Rules`] that exists is valid.
 
-mod compile;
+pub mod compile;
 mod dump;
 mod file;
 mod limit;
@@ -13,7 +13,7 @@ mod scalar;
 pub mod source;
 mod tree;
 
-pub use compile::{Compiled, Domains, Options, Source, Warnings, compile, content_hash};
+pub use compile::{Compiled, Domains, Source, Warnings};
 pub use limit::{Limit, Place, Rule, RuleId, Series};
 pub use pattern::Pattern;
 pub use plan::{Modes, Plan, Step};
