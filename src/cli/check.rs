@@ -65,7 +65,12 @@ pub fn run(args: &Args, out: &mut impl Write) -> io::Result<ExitCode> {
     match load(&Layout::paths(args.paths.iter().cloned()), &options) {
         Ok(loaded) => {
             for ignored in &loaded.ignored {
-                writeln!(out, "{}: note: ignored: {}", ignored.path.display(), ignored.reason)?;
+                writeln!(
+                    out,
+                    "{}: note: ignored: {}",
+                    ignored.path.display(),
+                    ignored.reason
+                )?;
             }
             list(out, &[], &loaded.warnings)?;
             writeln!(

@@ -159,14 +159,24 @@ impl Compiler {
         let fields = Fields::read(pairs, Level::Domain, "", report);
         let domain = fields.text("domain", "", report);
         let at = fields.get("domain").map_or(root.at, |field| field.value.at);
-        if domain.is_empty() && fields.get("domain").is_none_or(|field| field.value.as_scalar().is_some()) {
-            report.mistake(at, domain, "config file cannot have empty domain: write `domain: ...`");
+        if domain.is_empty()
+            && fields
+                .get("domain")
+                .is_none_or(|field| field.value.as_scalar().is_some())
+        {
+            report.mistake(
+                at,
+                domain,
+                "config file cannot have empty domain: write `domain: ...`",
+            );
         }
         let all_or_nothing = fields.flag("all_or_nothing", domain, report);
         // A domain that may not be here is checked by itself, so that its content is not blamed on the other one.
         let mut aside = (RulesBuilder::default(), Written::default());
         let (builder, written) = match self.domains.get_mut(domain) {
-            Some(earlier) if self.options.domains == Domains::Merged => (&mut self.builder, earlier),
+            Some(earlier) if self.options.domains == Domains::Merged => {
+                (&mut self.builder, earlier)
+            }
             Some(earlier) => {
                 if !domain.is_empty() {
                     report.mistake(

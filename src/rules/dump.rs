@@ -55,7 +55,11 @@ fn own(limit: &Limit, line: &mut String) -> fmt::Result {
             write!(line, ", algorithm=token_bucket, burst={capacity}")?;
         }
         Quota::LeakyBucket { max_delay, .. } => {
-            write!(line, ", algorithm=leaky_bucket, max_delay={}", Span(max_delay))?;
+            write!(
+                line,
+                ", algorithm=leaky_bucket, max_delay={}",
+                Span(max_delay)
+            )?;
         }
     }
     if limit.cost > 1 {
@@ -70,8 +74,16 @@ struct Span(u64);
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(micros) = *self;
-        let units = [("h", 3_600 * SECOND), ("m", 60 * SECOND), ("s", SECOND), ("ms", 1_000)];
-        match units.iter().find(|(_, unit)| micros > 0 && micros.is_multiple_of(*unit)) {
+        let units = [
+            ("h", 3_600 * SECOND),
+            ("m", 60 * SECOND),
+            ("s", SECOND),
+            ("ms", 1_000),
+        ];
+        match units
+            .iter()
+            .find(|(_, unit)| micros > 0 && micros.is_multiple_of(*unit))
+        {
             Some((name, unit)) => write!(f, "{}{name}", micros / unit),
             None => write!(f, "{micros}us"),
         }

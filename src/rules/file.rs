@@ -129,13 +129,23 @@ fn start(span: Span) -> At {
     at(span.start.line(), span.start.col())
 }
 
-fn scan_error(error: &ScanError) -> (At, String) {
+fn scan_error(error: &ScanError, text: &str) -> (At, String) {
     let marker = error.marker();
-    let mut message = error.info();
-    if message.contains("tab") {
-        message.push_str("; indent with spaces");
+    let message = error.info();
+    if !message.contains("tab") {
+        return (at(marker.line(), marker.col()), message);
     }
-    (at(marker.line(), marker.col()), message)
+    // The parser names the start of what the tab is in; the operator looks for the tab.
+    let place = text
+        .lines()
+        .zip(1..)
+        .skip(marker.line().saturating_sub(1))
+        .find_map(|(line, number)| {
+            let indent = line.len() - line.trim_start_matches([' ', '\t']).len();
+            Some(at(number, line[..indent].find('\t')?))
+        })
+        .unwrap_or_else(|| at(marker.line(), marker.col()));
+    (place, format!("{message}; indent with spaces"))
 }
 
 /// A finished node with what it weighs when every alias in it is followed.
@@ -183,7 +193,7 @@ impl Reader {
         };
         options.set_emit_comments(false);
         for event in Parser::new_from_str_with_options(text, options) {
-            let (event, span) = event.map_err(|error| scan_error(&error))?;
+            let (event, span) = event.map_err(|error| scan_error(&error, text))?;
             let at = start(span);
             match event {
                 Event::Scalar(text, style, anchor, tag) => {
@@ -206,9 +216,11 @@ impl Reader {
                 }
                 Event::SequenceEnd | Event::MappingEnd => self.close()?,
                 Event::Alias(anchor) => {
-                    let built = self.anchors.get(&anchor).cloned().ok_or_else(|| {
-                        (at, "an anchor contains its own alias".to_owned())
-                    })?;
+                    let built = self
+                        .anchors
+                        .get(&anchor)
+                        .cloned()
+                        .ok_or_else(|| (at, "an anchor contains its own alias".to_owned()))?;
                     self.count(at, built.nodes)?;
                     self.place(at, built)?;
                 }

@@ -160,11 +160,34 @@ mod tests {
 
     #[test]
     fn what_is_not_whole_is_a_float_or_text() {
-        for text in ["08", "1.5", ".5", "5.", "1e3", "-1E-3", "9999999999999999999999", ".inf"] {
+        for text in [
+            "08",
+            "1.5",
+            ".5",
+            "5.",
+            "1e3",
+            "-1E-3",
+            "9999999999999999999999",
+            ".inf",
+        ] {
             assert!(matches!(plain(text), Meaning::Float(_)), "{text}");
         }
         for text in [
-            "abc", "1:30", "0x", "0b2", "2024-01-01", "1.2.3", "+", "-", ".", "--1", "0x-1", "1e", "_1", "<<", "tRue",
+            "abc",
+            "1:30",
+            "0x",
+            "0b2",
+            "2024-01-01",
+            "1.2.3",
+            "+",
+            "-",
+            ".",
+            "--1",
+            "0x-1",
+            "1e",
+            "_1",
+            "<<",
+            "tRue",
         ] {
             assert_eq!(plain(text), Meaning::Text, "{text}");
         }

@@ -49,7 +49,12 @@ pub(super) struct Scope<'c> {
 impl Scope<'_> {
     /// Reads the field `descriptors`. As deep as the file is nested, which is bounded where it is read.
     pub(super) fn descriptors(&mut self, fields: &Fields<'_>, parent: &Trail) {
-        let items = fields.list("descriptors", "[]config.YamlDescriptor", &parent.path, self.report);
+        let items = fields.list(
+            "descriptors",
+            "[]config.YamlDescriptor",
+            &parent.path,
+            self.report,
+        );
         for item in items {
             // What is no mapping was reported by the sweep.
             if let Some(pairs) = item.as_map() {
@@ -63,10 +68,17 @@ impl Scope<'_> {
     fn descriptor(&mut self, item: &Yaml, fields: &Fields<'_>, parent: &Trail) {
         let key = fields.text("key", &parent.path, self.report);
         let value = fields.text("value", &parent.path, self.report);
-        if key.is_empty() && fields.get("key").is_none_or(|field| field.value.as_scalar().is_some()) {
+        if key.is_empty()
+            && fields
+                .get("key")
+                .is_none_or(|field| field.value.as_scalar().is_some())
+        {
             let at = fields.get("key").map_or(item.at, |field| field.value.at);
-            self.report
-                .mistake(at, &parent.path, "descriptor has empty key: write `key: ...`");
+            self.report.mistake(
+                at,
+                &parent.path,
+                "descriptor has empty key: write `key: ...`",
+            );
         }
         let composite = if value.is_empty() {
             key.to_owned()
@@ -139,15 +151,20 @@ impl Scope<'_> {
         let metadata = fields
             .map("metadata", "map[string]interface {}", path, self.report)
             .map(|(_, pairs)| metadata::object(pairs, path, self.report));
-        let Some(limit) = fields.map("rate_limit", "config.YamlRateLimit", path, self.report) else {
+        let Some(limit) = fields.map("rate_limit", "config.YamlRateLimit", path, self.report)
+        else {
             // A rate_limit of the wrong type is already reported.
             if fields.get("rate_limit").is_none() {
-                self.idle(fields, path, &[
-                    ("shadow_mode", shadow),
-                    ("quota_mode", quota),
-                    ("detailed_metric", detailed),
-                    ("metadata", metadata.is_some()),
-                ]);
+                self.idle(
+                    fields,
+                    path,
+                    &[
+                        ("shadow_mode", shadow),
+                        ("quota_mode", quota),
+                        ("detailed_metric", detailed),
+                        ("metadata", metadata.is_some()),
+                    ],
+                );
             }
             return None;
         };
@@ -159,7 +176,8 @@ impl Scope<'_> {
         } = rate_limit::read(limit, path, self.report);
         if !name.is_empty() {
             let place = self.report.place(name_at);
-            self.names.named(self.domain, name, place, path, self.report);
+            self.names
+                .named(self.domain, name, place, path, self.report);
         }
         for (at, target) in &replaces {
             let place = self.report.place(*at);
@@ -189,7 +207,9 @@ impl Scope<'_> {
                 self.report.warning(
                     field.at,
                     path,
-                    format!("'{name}' does nothing here: it needs a rate_limit in the same descriptor"),
+                    format!(
+                        "'{name}' does nothing here: it needs a rate_limit in the same descriptor"
+                    ),
                 );
             }
         }

@@ -13,7 +13,8 @@ const UNITS: [(&str, u128); 8] = [
 
 /// Microseconds; what is wrong with the text otherwise.
 pub(super) fn micros(text: &str) -> Result<u64, &'static str> {
-    const SHAPE: &str = "a duration is a number with a unit (us, ms, s, m, h), such as 30s, 250ms or 1h30m";
+    const SHAPE: &str =
+        "a duration is a number with a unit (us, ms, s, m, h), such as 30s, 250ms or 1h30m";
     if text.is_empty() {
         return Err(SHAPE);
     }
@@ -75,7 +76,19 @@ mod tests {
         ] {
             assert_eq!(micros(text), Ok(expected), "{text}");
         }
-        for text in ["", "30", "s", "1.2.3s", "1d", "-5s", "5 s", "1500ns", "9999999999999999999s", "1s2", "."] {
+        for text in [
+            "",
+            "30",
+            "s",
+            "1.2.3s",
+            "1d",
+            "-5s",
+            "5 s",
+            "1500ns",
+            "9999999999999999999s",
+            "1s2",
+            ".",
+        ] {
             assert!(micros(text).is_err(), "{text}");
         }
     }

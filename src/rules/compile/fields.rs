@@ -113,7 +113,13 @@ impl<'n> Fields<'n> {
         match field.value.as_scalar().map(|scalar| scalar.meaning()) {
             Some(Meaning::Bool(flag)) => flag,
             _ => {
-                wrong_type(&field, "bool", "true or false, without quotes", rule, report);
+                wrong_type(
+                    &field,
+                    "bool",
+                    "true or false, without quotes",
+                    rule,
+                    report,
+                );
                 false
             }
         }
@@ -138,7 +144,13 @@ impl<'n> Fields<'n> {
     }
 
     /// The elements of a list; none when there is no field.
-    pub(super) fn list(&self, name: &str, go: &str, rule: &str, report: &mut Report) -> &'n [Rc<Node>] {
+    pub(super) fn list(
+        &self,
+        name: &str,
+        go: &str,
+        rule: &str,
+        report: &mut Report,
+    ) -> &'n [Rc<Node>] {
         let Some(field) = self.get(name) else {
             return &[];
         };
@@ -173,7 +185,11 @@ fn wrong_type(field: &Field<'_>, go: &str, allowed: &str, rule: &str, report: &m
     report.mistake(
         field.value.at,
         rule,
-        format!("{}: {}: it takes {allowed}", field.name, cannot(field.value, go)),
+        format!(
+            "{}: {}: it takes {allowed}",
+            field.name,
+            cannot(field.value, go)
+        ),
     );
 }
 

@@ -17,7 +17,10 @@ pub(super) fn object(pairs: &[Pair], rule: &str, report: &mut Report) -> Map<Str
             report.mistake(
                 pair.key.at,
                 rule,
-                format!("error parsing metadata: a key is text, not {}", shown(&pair.key)),
+                format!(
+                    "error parsing metadata: a key is text, not {}",
+                    shown(&pair.key)
+                ),
             );
             continue;
         };
@@ -26,7 +29,10 @@ pub(super) fn object(pairs: &[Pair], rule: &str, report: &mut Report) -> Map<Str
             report.warning(
                 pair.key.at,
                 rule,
-                format!("'{}' is written twice in metadata, and the last one wins", shown(&pair.key)),
+                format!(
+                    "'{}' is written twice in metadata, and the last one wins",
+                    shown(&pair.key)
+                ),
             );
         }
     }
@@ -36,7 +42,9 @@ pub(super) fn object(pairs: &[Pair], rule: &str, report: &mut Report) -> Map<Str
 fn json(node: &Node, rule: &str, report: &mut Report) -> Json {
     match &node.value {
         Value::Map(pairs) => Json::Object(object(pairs, rule, report)),
-        Value::List(items) => Json::Array(items.iter().map(|item| json(item, rule, report)).collect()),
+        Value::List(items) => {
+            Json::Array(items.iter().map(|item| json(item, rule, report)).collect())
+        }
         Value::Scalar(scalar) => {
             let text = || Json::String(scalar.text.to_string());
             match scalar.meaning() {
@@ -45,7 +53,11 @@ fn json(node: &Node, rule: &str, report: &mut Report) -> Json {
                 Meaning::Int(number) => Number::from_i128(number).map_or_else(text, Json::Number),
                 Meaning::Float(number) => Number::from_f64(number).map_or_else(
                     || {
-                        report.warning(node.at, rule, "metadata has no infinity or NaN, it is given as text");
+                        report.warning(
+                            node.at,
+                            rule,
+                            "metadata has no infinity or NaN, it is given as text",
+                        );
                         text()
                     },
                     Json::Number,

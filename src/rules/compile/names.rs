@@ -28,7 +28,14 @@ struct Replaces {
 }
 
 impl Names {
-    pub(super) fn named(&mut self, domain: &str, name: &str, place: Place, rule: &str, report: &mut Report) {
+    pub(super) fn named(
+        &mut self,
+        domain: &str,
+        name: &str,
+        place: Place,
+        rule: &str,
+        report: &mut Report,
+    ) {
         let named = &mut self.domains.entry(domain.into()).or_default().named;
         if let Some(first) = named.get(name) {
             report.warnings.push(Mistake {
@@ -45,7 +52,14 @@ impl Names {
         }
     }
 
-    pub(super) fn replaces(&mut self, domain: &str, own: &str, target: &str, place: Place, rule: &str) {
+    pub(super) fn replaces(
+        &mut self,
+        domain: &str,
+        own: &str,
+        target: &str,
+        place: Place,
+        rule: &str,
+    ) {
         let domain = self.domains.entry(domain.into()).or_default();
         domain.replaces.push(Replaces {
             place,
@@ -63,13 +77,17 @@ impl Names {
                 let message = if !domain.named.contains_key(&entry.target) {
                     let known = domain.named.keys().map(AsRef::as_ref);
                     match super::vocabulary::nearest(&entry.target, known) {
-                        Some(known) => format!("no rule of the domain is named '{target}': did you mean '{known}'?"),
+                        Some(known) => format!(
+                            "no rule of the domain is named '{target}': did you mean '{known}'?"
+                        ),
                         None => format!("no rule of the domain is named '{target}'"),
                     }
                 } else if domain.replaces.iter().any(|other| {
                     !entry.own.is_empty() && other.own == entry.target && other.target == entry.own
                 }) {
-                    format!("this rule and '{target}' replace each other: where both match, neither applies")
+                    format!(
+                        "this rule and '{target}' replace each other: where both match, neither applies"
+                    )
                 } else {
                     continue;
                 };

@@ -83,7 +83,9 @@ struct Scope<'n, 'r> {
 
 impl<'n> Scope<'n, '_> {
     fn limit(&mut self) -> Option<Limit> {
-        let requests = self.fields.count("requests_per_unit", self.rule, self.report);
+        let requests = self
+            .fields
+            .count("requests_per_unit", self.rule, self.report);
         let unit = self.fields.text("unit", self.rule, self.report);
         if self.fields.flag("unlimited", self.rule, self.report) {
             self.unlimited(unit);
@@ -119,7 +121,10 @@ impl<'n> Scope<'n, '_> {
             );
         } else if !unit.is_empty() {
             let unit = shortened(unit);
-            self.warn("unit", &format!("unit '{unit}' is ignored, because the rule is unlimited"));
+            self.warn(
+                "unit",
+                &format!("unit '{unit}' is ignored, because the rule is unlimited"),
+            );
         }
         if self.fields.get("requests_per_unit").is_some() {
             self.warn(
@@ -129,7 +134,10 @@ impl<'n> Scope<'n, '_> {
         }
         for own in OWN {
             if self.fields.get(own).is_some() {
-                self.refuse(own, &format!("'{own}' has no meaning when unlimited: remove one of the two"));
+                self.refuse(
+                    own,
+                    &format!("'{own}' has no meaning when unlimited: remove one of the two"),
+                );
             }
         }
     }
@@ -160,7 +168,10 @@ impl<'n> Scope<'n, '_> {
                 Unit::ALL.map(Unit::name).join(", ")
             ),
         };
-        self.refuse("unit", &format!("invalid rate limit unit '{}': {hint}", shortened(unit)));
+        self.refuse(
+            "unit",
+            &format!("invalid rate limit unit '{}': {hint}", shortened(unit)),
+        );
         None
     }
 
@@ -168,7 +179,10 @@ impl<'n> Scope<'n, '_> {
         match duration::micros(written) {
             Ok(micros) => Some(micros),
             Err(reason) => {
-                self.refuse(field, &format!("{field} '{}': {reason}", shortened(written)));
+                self.refuse(
+                    field,
+                    &format!("{field} '{}': {reason}", shortened(written)),
+                );
                 None
             }
         }
@@ -187,7 +201,10 @@ impl<'n> Scope<'n, '_> {
             Some(known) => format!("did you mean '{known}'?"),
             None => format!("the algorithms are {}", names.join(", ")),
         };
-        self.refuse("algorithm", &format!("unknown algorithm '{}': {hint}", shortened(written)));
+        self.refuse(
+            "algorithm",
+            &format!("unknown algorithm '{}': {hint}", shortened(written)),
+        );
         None
     }
 
@@ -198,7 +215,10 @@ impl<'n> Scope<'n, '_> {
             return None;
         }
         if algorithm != Algorithm::LeakyBucket && self.fields.get("max_delay").is_some() {
-            self.refuse("max_delay", "max_delay belongs to `algorithm: leaky_bucket`");
+            self.refuse(
+                "max_delay",
+                "max_delay belongs to `algorithm: leaky_bucket`",
+            );
             return None;
         }
         if requests == 0 && matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket) {
@@ -350,13 +370,19 @@ impl<'n> Scope<'n, '_> {
             let at = fields.get("name").map_or(item.at, |name| name.value.at);
             let name = fields.text("name", self.rule, self.report);
             if name.is_empty() {
-                self.report
-                    .mistake(at, self.rule, "should not have an empty replaces entry: write `- name: ...`");
+                self.report.mistake(
+                    at,
+                    self.rule,
+                    "should not have an empty replaces entry: write `- name: ...`",
+                );
             } else if name == own {
                 self.report.mistake(
                     at,
                     self.rule,
-                    format!("replaces should not contain name of same descriptor: '{}'", shortened(name)),
+                    format!(
+                        "replaces should not contain name of same descriptor: '{}'",
+                        shortened(name)
+                    ),
                 );
             } else {
                 names.push((at, name));

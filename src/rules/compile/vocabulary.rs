@@ -155,10 +155,15 @@ pub(super) fn sweep(node: &Node, level: Level, rule: &str, report: &mut Report) 
             let rule = path(pairs, level, rule);
             for pair in pairs {
                 if let Some(name) = key_text(pair) {
-                    if fit(name, level) == Fit::Unknown {
+                    let fit = fit(name, level);
+                    if fit == Fit::Unknown {
                         unknown(name, pair.key.at, level, &rule, report);
                     }
-                    if name != "metadata" {
+                    // Where no list belongs, the list is the mistake and not what is in it.
+                    let is_list = matches!(pair.value.value, Value::List(_));
+                    let stray =
+                        is_list && fit == Fit::Here && !["descriptors", "replaces"].contains(&name);
+                    if name != "metadata" && !stray {
                         sweep(&pair.value, below(name, level), &rule, report);
                     }
                 } else {
@@ -221,9 +226,17 @@ fn unknown(name: &str, at: At, level: Level, rule: &str, report: &mut Report) {
     };
     let hint = match nearest(name, here()).or_else(|| nearest(name, WORDS.map(|word| word.name))) {
         Some(known) => format!("did you mean '{known}'?"),
-        None => format!("{} takes {}", level.what(), here().collect::<Vec<_>>().join(", ")),
+        None => format!(
+            "{} takes {}",
+            level.what(),
+            here().collect::<Vec<_>>().join(", ")
+        ),
     };
-    report.mistake(at, rule, format!("config error, unknown key '{name}': {hint}"));
+    report.mistake(
+        at,
+        rule,
+        format!("config error, unknown key '{name}': {hint}"),
+    );
 }
 
 /// The node in a few characters, for messages.

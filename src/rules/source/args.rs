@@ -12,19 +12,39 @@ use crate::rules::compile::{self, Domains, Warnings};
 #[command(next_help_heading = "Rules")]
 pub struct Args {
     /// Rule file, or directory with *.yaml and *.yml files. Instead of the three RUNTIME settings
-    #[arg(long = "rules", env = "PALANG_RULES", value_name = "PATH", value_delimiter = ',')]
+    #[arg(
+        long = "rules",
+        env = "PALANG_RULES",
+        value_name = "PATH",
+        value_delimiter = ','
+    )]
     pub rules: Vec<PathBuf>,
 
     /// First part of the rule directory; may be a symbolic link that is swapped
-    #[arg(long, env = "RUNTIME_ROOT", value_name = "DIR", default_value = "/srv/runtime_data/current")]
+    #[arg(
+        long,
+        env = "RUNTIME_ROOT",
+        value_name = "DIR",
+        default_value = "/srv/runtime_data/current"
+    )]
     pub runtime_root: PathBuf,
 
     /// Second part of the rule directory
-    #[arg(long, env = "RUNTIME_SUBDIRECTORY", value_name = "DIR", default_value = "")]
+    #[arg(
+        long,
+        env = "RUNTIME_SUBDIRECTORY",
+        value_name = "DIR",
+        default_value = ""
+    )]
     pub runtime_subdirectory: PathBuf,
 
     /// Third part of the rule directory
-    #[arg(long, env = "RUNTIME_APPDIRECTORY", value_name = "DIR", default_value = "config")]
+    #[arg(
+        long,
+        env = "RUNTIME_APPDIRECTORY",
+        value_name = "DIR",
+        default_value = "config"
+    )]
     pub runtime_appdirectory: PathBuf,
 
     /// Put descriptors together that several files write for one domain, instead of refusing the second file

@@ -9,8 +9,8 @@ use std::{
     sync::Arc,
 };
 
-use super::scan::Scan;
 pub use super::scan::Ignored;
+use super::scan::Scan;
 use crate::rules::{CompileError, Mistake, Place, Rules, Source, compile};
 
 /// How often the files are read again when they change while being read.
@@ -37,7 +37,12 @@ impl Layout {
     pub fn runtime(root: &Path, subdirectory: &Path, appdirectory: &Path) -> Self {
         let parts = [root, subdirectory, appdirectory];
         Self {
-            paths: vec![parts.iter().filter(|part| !part.as_os_str().is_empty()).collect()],
+            paths: vec![
+                parts
+                    .iter()
+                    .filter(|part| !part.as_os_str().is_empty())
+                    .collect(),
+            ],
         }
     }
 }

@@ -84,7 +84,9 @@ impl Walk {
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => self.directory(path, &metadata),
             Ok(metadata) if metadata.is_file() => {
-                self.scan.files.push((path.to_owned(), Stamp::of(&metadata)));
+                self.scan
+                    .files
+                    .push((path.to_owned(), Stamp::of(&metadata)));
             }
             Ok(_) => self.miss(path, "neither a file nor a directory".to_owned()),
             Err(error) => self.miss(path, error.to_string()),
