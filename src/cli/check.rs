@@ -61,6 +61,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> io::Result<ExitCode> {
             },
         },
         max_file_bytes: args.max_file_bytes,
+        ..Options::default()
     };
     match load(&Layout::paths(args.paths.iter().cloned()), &options) {
         Ok(loaded) => {

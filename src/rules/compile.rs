@@ -3,6 +3,7 @@
 //! The grammar is envoyproxy/ratelimit's with a few fields of our own. What the reference loads is loaded; what it
 //! ignores without a word is warned of; what it refuses is refused, in its words and with the place.
 
+mod algorithm;
 mod descriptor;
 mod duration;
 mod fields;
@@ -24,7 +25,7 @@ use self::{
 use super::{
     file::{At, Documents, Node, Pair},
     limit::Place,
-    report::{CompileError, Mistake, Report},
+    report::{CompileError, Mistake, Report, Tally},
     tree::{Rules, RulesBuilder},
 };
 
@@ -156,7 +157,8 @@ impl Compiler {
 
     fn document(&mut self, root: &Node, pairs: &[Pair]) {
         let report = &mut self.report;
-        let fields = Fields::read(pairs, Level::Domain, "", report);
+        let path = vocabulary::path(pairs, Level::Domain, "");
+        let fields = Fields::read(pairs, Level::Domain, &path, report);
         let domain = fields.text("domain", "", report);
         let at = fields.get("domain").map_or(root.at, |field| field.value.at);
         if domain.is_empty()
@@ -224,18 +226,11 @@ impl Compiler {
             ..
         } = self;
         names.check(&mut report);
-        let Report {
-            mut mistakes,
-            mut warnings,
-            ..
-        } = report;
-        if options.warnings == Warnings::Refused {
-            mistakes.append(&mut warnings);
-        }
-        for list in [&mut mistakes, &mut warnings] {
-            list.sort();
-            list.dedup();
-        }
+        let (mistakes, warnings) = match options.warnings {
+            Warnings::Told => (report.mistakes, report.warnings),
+            Warnings::Refused => (report.mistakes.and(report.warnings), Tally::default()),
+        };
+        let (mistakes, warnings) = (mistakes.sorted(), warnings.sorted());
         if !mistakes.is_empty() {
             return Err(CompileError { mistakes, warnings });
         }

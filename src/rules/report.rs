@@ -39,7 +39,8 @@ impl fmt::Display for Labelled<'_> {
         }
         f.write_str(&mistake.message)?;
         if !mistake.rule.is_empty() {
-            write!(f, " (rule {})", mistake.rule)?;
+            // The path has text of the file in it, line breaks as well.
+            write!(f, " (rule {})", mistake.rule.escape_debug())?;
         }
         Ok(())
     }
@@ -66,13 +67,17 @@ impl fmt::Display for CompileError {
     }
 }
 
+/// Most mistakes, and most warnings, that are told one by one: who generates rules may make the same mistake in all of
+/// them.
+const MAX_TOLD: usize = 1_000;
+
 /// Collects mistakes and warnings while files are compiled one after the other.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     /// The file that places are in.
     pub(super) file: Box<str>,
-    pub(super) mistakes: Vec<Mistake>,
-    pub(super) warnings: Vec<Mistake>,
+    pub(super) mistakes: Tally,
+    pub(super) warnings: Tally,
 }
 
 impl Report {
@@ -86,19 +91,75 @@ impl Report {
 
     pub(super) fn mistake(&mut self, at: At, rule: &str, message: impl Into<Box<str>>) {
         let place = self.place(at);
-        self.mistakes.push(Mistake {
-            place,
-            rule: rule.into(),
-            message: message.into(),
-        });
+        self.mistakes.add(place, rule, message);
     }
 
     pub(super) fn warning(&mut self, at: At, rule: &str, message: impl Into<Box<str>>) {
         let place = self.place(at);
-        self.warnings.push(Mistake {
-            place,
-            rule: rule.into(),
-            message: message.into(),
-        });
+        self.warnings.add(place, rule, message);
+    }
+}
+
+/// A bounded list that counts what it leaves out.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    told: Vec<Mistake>,
+    untold: usize,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, place: Place, rule: &str, message: impl Into<Box<str>>) {
+        if self.told.len() < MAX_TOLD {
+            self.told.push(Mistake {
+                place,
+                rule: rule.into(),
+                message: message.into(),
+            });
+        } else {
+            self.untold += 1;
+        }
+    }
+
+    /// Both lists as one.
+    pub(super) fn and(mut self, other: Self) -> Self {
+        self.told.extend(other.told);
+        self.untold += other.untold;
+        self
+    }
+
+    /// In order of the place, what is left out as the last.
+    pub(super) fn sorted(mut self) -> Vec<Mistake> {
+        self.told.sort();
+        self.told.dedup();
+        if self.untold > 0
+            && let Some(last) = self.told.last()
+        {
+            self.told.push(Mistake {
+                place: last.place.clone(),
+                rule: "".into(),
+                message: format!("and {} more", self.untold).into(),
+            });
+        }
+        self.told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_TOLD, Place, Tally};
+
+    #[test]
+    fn what_is_too_much_to_tell_is_counted() {
+        let mut tally = Tally::default();
+        for line in 0..MAX_TOLD + 5 {
+            let place = Place {
+                line: u32::try_from(line).expect("few"),
+                ..Place::default()
+            };
+            tally.add(place, "", "wrong");
+        }
+        let list = tally.sorted();
+        assert_eq!(list.len(), MAX_TOLD + 1);
+        assert_eq!(&*list[MAX_TOLD].message, "and 5 more");
     }
 }

@@ -51,7 +51,7 @@ fn mistakes_and_warnings_are_one_sorted_list() {
     assert_eq!(
         out,
         format!(
-            "{name}:2:1: warning: 'unit' is ignored here, it belongs in a rate_limit\n\
+            "{name}:2:1: warning: 'unit' is ignored here, it belongs in a rate_limit (rule d)\n\
              {name}:5:22: error: invalid rate limit unit 'foo': the units are second, minute, hour, day, week, month, \
              year; or write `window: 30s`, or `unlimited: true` (rule d.k)\n\
              failed: 1 error, 1 warning\n"

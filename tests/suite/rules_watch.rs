@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use palang::rules::source::{Layout, Options, Reload, Watcher, load};
+use palang::rules::source::{Layout, Notices, Options, Reload, Watcher, load};
 use tempfile::TempDir;
 
 /// What the product promises, and a little for a machine that does other things meanwhile.
@@ -21,8 +21,16 @@ struct Watched {
 
 impl Watched {
     fn new(layout: Layout) -> Self {
+        Self::with(layout, Notices::Kernel)
+    }
+
+    fn with(layout: Layout, notices: Notices) -> Self {
         let (sender, reloads) = channel();
-        let watcher = Watcher::spawn(layout, Options::default(), move |reload| {
+        let options = Options {
+            notices,
+            ..Options::default()
+        };
+        let watcher = Watcher::spawn(layout, options, move |reload| {
             // The test may be over.
             let _ = sender.send(reload);
         })
@@ -115,10 +123,19 @@ fn swap_data(dir: &Path, version: u32) {
 
 #[test]
 fn files_come_change_and_go() {
+    come_change_and_go(Notices::Kernel);
+}
+
+#[test]
+fn files_come_change_and_go_without_notices() {
+    come_change_and_go(Notices::Off);
+}
+
+fn come_change_and_go(notices: Notices) {
     let dir = temp();
     let file = dir.path().join("a.yaml");
     put(&file, "a", 1);
-    let watched = Watched::on(dir.path());
+    let watched = Watched::with(Layout::paths([dir.path().to_owned()]), notices);
     watched.expect("a=1");
 
     put(&file, "a", 2);
@@ -179,9 +196,18 @@ fn the_same_content_is_not_loaded_again_unless_asked_for() {
 
 #[test]
 fn every_swap_of_a_kubernetes_volume_is_seen() {
+    every_swap(Notices::Kernel);
+}
+
+#[test]
+fn every_swap_of_a_kubernetes_volume_is_seen_without_notices() {
+    every_swap(Notices::Off);
+}
+
+fn every_swap(notices: Notices) {
     let dir = temp();
     swap_data(dir.path(), 1);
-    let watched = Watched::on(dir.path());
+    let watched = Watched::with(Layout::paths([dir.path().to_owned()]), notices);
     watched.expect("d=1");
     for version in 2..=21 {
         swap_data(dir.path(), version);

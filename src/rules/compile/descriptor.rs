@@ -6,7 +6,7 @@ use super::{
     metadata,
     names::Names,
     rate_limit::{self, RateLimit},
-    vocabulary::{Level, shortened},
+    vocabulary::{self, Level, shortened},
 };
 use crate::rules::{
     file::Node as Yaml,
@@ -58,8 +58,8 @@ impl Scope<'_> {
         for item in items {
             // What is no mapping was reported by the sweep.
             if let Some(pairs) = item.as_map() {
-                // The path is not known before the key is read; what is odd about the keys is told of the parent.
-                let fields = Fields::read(pairs, Level::Descriptor, &parent.path, self.report);
+                let path = vocabulary::path(pairs, Level::Descriptor, &parent.path);
+                let fields = Fields::read(pairs, Level::Descriptor, &path, self.report);
                 self.descriptor(item, &fields, parent);
             }
         }
@@ -91,7 +91,7 @@ impl Scope<'_> {
 
         let mut node = Node::default();
         node.label = composite.as_str().into();
-        node.share_threshold = self.share_threshold(fields, &composite, &trail.path);
+        node.share_threshold = self.share_threshold(fields, &composite, value, &trail.path);
         node.value_to_metric = fields.flag("value_to_metric", &trail.path, self.report);
         let open = value.is_empty() || (value.contains('*') && !node.share_threshold);
         trail.personal |= key.contains('*') || (node.value_to_metric && open);
@@ -113,7 +113,8 @@ impl Scope<'_> {
                         &trail.path,
                         format!(
                             "duplicate descriptor composite key '{}', first written at {first}: write it once, with \
-                             one rate_limit, and put the descriptors of both below it",
+                             one rate_limit, and put the descriptors of both below it; a second limit needs a \
+                             descriptor of its own in the request",
                             shortened(&trail.path)
                         ),
                     );
@@ -124,12 +125,27 @@ impl Scope<'_> {
         self.descriptors(fields, &trail);
     }
 
-    fn share_threshold(&mut self, fields: &Fields<'_>, composite: &str, path: &str) -> bool {
+    fn share_threshold(
+        &mut self,
+        fields: &Fields<'_>,
+        composite: &str,
+        value: &str,
+        path: &str,
+    ) -> bool {
         let shared = fields.flag("share_threshold", path, self.report);
-        if shared
-            && !composite.contains('*')
-            && let Some(field) = fields.get("share_threshold")
-        {
+        if !shared || value.contains('*') {
+            return shared;
+        }
+        let Some(field) = fields.get("share_threshold") else {
+            return shared;
+        };
+        if composite.contains('*') {
+            self.report.warning(
+                field.at,
+                path,
+                "'share_threshold' does nothing here: the '*' is in the key, and only values are shared",
+            );
+        } else {
             self.report.mistake(
                 field.at,
                 path,

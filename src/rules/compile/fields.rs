@@ -22,6 +22,8 @@ pub(super) struct Field<'n> {
     /// Place of the key.
     pub(super) at: At,
     pub(super) value: &'n Node,
+    /// Came in through a `<<`.
+    merged: bool,
 }
 
 impl<'n> Fields<'n> {
@@ -38,7 +40,7 @@ impl<'n> Fields<'n> {
                     report.warning(
                         pair.key.at,
                         rule,
-                        format!("'{name}' is ignored here, it belongs in {}", home(name)),
+                        format!("'{name}' is ignored here, it belongs {}", home(name)),
                     );
                     continue;
                 }
@@ -46,7 +48,7 @@ impl<'n> Fields<'n> {
                     report.mistake(
                         pair.key.at,
                         rule,
-                        format!("'{name}' has no meaning here, it belongs in {}", home(name)),
+                        format!("'{name}' has no meaning here, it belongs {}", home(name)),
                     );
                     continue;
                 }
@@ -56,12 +58,13 @@ impl<'n> Fields<'n> {
                 name,
                 at: pair.key.at,
                 value: &pair.value,
+                merged: pair.merged.is_some(),
             };
             if let Some(earlier) = fields.iter_mut().find(|field| field.name == name) {
                 let line = earlier.at.line;
                 // What comes in through `<<` is there to be overridden; the other way round is a surprise.
                 match pair.merged {
-                    None if pairs.iter().any(|other| other.key.at == earlier.at && other.merged.is_some()) => {}
+                    None if earlier.merged => {}
                     None => report.warning(
                         pair.key.at,
                         rule,

@@ -1,11 +1,8 @@
 //! Names of rules, and whom they replace: checked when all files are read.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::rules::{
-    limit::Place,
-    report::{Mistake, Report},
-};
+use crate::rules::{limit::Place, report::Report};
 
 /// The named rules and the `replaces` of each domain. A request has one domain, so names mean nothing across.
 #[derive(Debug, Default)]
@@ -15,7 +12,7 @@ pub(super) struct Names {
 
 #[derive(Debug, Default)]
 struct Domain {
-    named: HashMap<Box<str>, Place>,
+    named: BTreeMap<Box<str>, Place>,
     replaces: Vec<Replaces>,
 }
 
@@ -38,15 +35,14 @@ impl Names {
     ) {
         let named = &mut self.domains.entry(domain.into()).or_default().named;
         if let Some(first) = named.get(name) {
-            report.warnings.push(Mistake {
+            report.warnings.add(
                 place,
-                rule: rule.into(),
-                message: format!(
+                rule,
+                format!(
                     "the name '{}' is also that of the rule at {first}: whoever replaces one replaces both",
                     name.escape_debug()
-                )
-                .into(),
-            });
+                ),
+            );
         } else {
             named.insert(name.into(), place);
         }
@@ -72,31 +68,39 @@ impl Names {
     /// Warns of what replaces nothing and of what replaces each other.
     pub(super) fn check(&self, report: &mut Report) {
         for domain in self.domains.values() {
+            let pairs: HashSet<(&str, &str)> = domain
+                .replaces
+                .iter()
+                .map(|entry| (&*entry.own, &*entry.target))
+                .collect();
             for entry in &domain.replaces {
                 let target = entry.target.escape_debug();
                 let message = if !domain.named.contains_key(&entry.target) {
-                    let known = domain.named.keys().map(AsRef::as_ref);
-                    match super::vocabulary::nearest(&entry.target, known) {
+                    match domain.nearest(&entry.target) {
                         Some(known) => format!(
                             "no rule of the domain is named '{target}': did you mean '{known}'?"
                         ),
                         None => format!("no rule of the domain is named '{target}'"),
                     }
-                } else if domain.replaces.iter().any(|other| {
-                    !entry.own.is_empty() && other.own == entry.target && other.target == entry.own
-                }) {
+                } else if !entry.own.is_empty() && pairs.contains(&(&*entry.target, &*entry.own)) {
                     format!(
                         "this rule and '{target}' replace each other: where both match, neither applies"
                     )
                 } else {
                     continue;
                 };
-                report.warnings.push(Mistake {
-                    place: entry.place.clone(),
-                    rule: entry.rule.clone(),
-                    message: message.into(),
-                });
+                report
+                    .warnings
+                    .add(entry.place.clone(), &entry.rule, message);
             }
         }
+    }
+}
+
+impl Domain {
+    fn nearest(&self, name: &str) -> Option<&str> {
+        // Each name is compared with each: with very many of them that would take longer than it helps.
+        let known = self.named.keys().take(1_000).map(AsRef::as_ref);
+        super::vocabulary::nearest(name, known)
     }
 }

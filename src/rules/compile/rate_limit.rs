@@ -1,12 +1,13 @@
 //! `rate_limit`: the numbers of a rule.
 
 use super::{
+    algorithm::{Algorithm, Numbers},
     duration,
     fields::{Field, Fields},
     vocabulary::{Level, nearest, shortened},
 };
 use crate::{
-    algorithm::{MAX_LOG, MAX_WINDOW, Quota, QuotaError, Rate},
+    algorithm::{MAX_WINDOW, Quota, QuotaError},
     rules::{
         file::{At, Pair},
         limit::Limit,
@@ -30,25 +31,6 @@ pub(super) struct RateLimit<'n> {
     /// Place of the name, or of the whole.
     pub(super) name_at: At,
     pub(super) replaces: Vec<(At, &'n str)>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Algorithm {
-    FixedWindow,
-    SlidingWindow,
-    SlidingLog,
-    TokenBucket,
-    LeakyBucket,
-}
-
-impl Algorithm {
-    const ALL: [(&'static str, Self); 5] = [
-        ("fixed_window", Self::FixedWindow),
-        ("sliding_window", Self::SlidingWindow),
-        ("sliding_log", Self::SlidingLog),
-        ("token_bucket", Self::TokenBucket),
-        ("leaky_bucket", Self::LeakyBucket),
-    ];
 }
 
 /// Reads the mapping of a `rate_limit`.
@@ -228,87 +210,54 @@ impl<'n> Scope<'n, '_> {
             );
             return None;
         }
-        let requests = u64::from(requests);
-        let mut rounded = None;
-        let quota = match algorithm {
-            Algorithm::FixedWindow => Ok(Quota::FixedWindow {
-                limit: requests,
-                window,
-            }),
-            Algorithm::SlidingWindow => Ok(Quota::SlidingWindow {
-                limit: requests,
-                window,
-            }),
-            Algorithm::SlidingLog if requests > MAX_LOG => Err(QuotaError::Log),
-            Algorithm::SlidingLog => Ok(Quota::SlidingLog {
-                limit: requests,
-                window,
-            }),
-            Algorithm::TokenBucket => {
-                let capacity = self.burst(requests)?;
-                Rate::new(requests, window, capacity).map(|rate| {
-                    rounded = Some(rate);
-                    Quota::TokenBucket { capacity, rate }
-                })
-            }
-            Algorithm::LeakyBucket => match self.max_delay()? {
-                // A leaky bucket that delays nobody is a meter: a token bucket by another name.
-                None => Rate::new(requests, window, requests).map(|rate| {
-                    rounded = Some(rate);
-                    Quota::TokenBucket {
-                        capacity: requests,
-                        rate,
-                    }
-                }),
-                Some(max_delay) => {
-                    let slots = u128::from(max_delay) * u128::from(requests) / u128::from(window);
-                    let slots = u64::try_from(slots).unwrap_or(u64::MAX).saturating_add(1);
-                    Rate::new(requests, window, slots).map(|rate| {
-                        rounded = Some(rate);
-                        Quota::LeakyBucket { max_delay, rate }
-                    })
-                }
-            },
+        let numbers = Numbers {
+            algorithm,
+            requests: requests.into(),
+            window,
+            burst: self.burst()?,
+            max_delay: self.max_delay()?,
         };
-        if let Some(rate) = rounded
-            && u128::from(rate.tokens()) * u128::from(window)
-                != u128::from(requests) * u128::from(rate.period())
-        {
-            self.warn(
-                "requests_per_unit",
-                &format!(
-                    "{requests} each {window} microseconds cannot be counted exactly with a bucket of that size; \
-                     rounded down to {} each {} microseconds",
-                    rate.tokens(),
-                    rate.period()
-                ),
-            );
-        }
-        quota
-            .map_err(|error| {
+        match numbers.quota() {
+            Ok(quota) => {
+                if let Some(rate) = numbers.rounded(&quota) {
+                    self.warn(
+                        "requests_per_unit",
+                        &format!(
+                            "{requests} each {window} microseconds cannot be counted exactly with a bucket of that \
+                             size; rounded down to {} each {} microseconds",
+                            rate.tokens(),
+                            rate.period()
+                        ),
+                    );
+                }
+                Some(quota)
+            }
+            Err(error) => {
                 let field = match error {
                     QuotaError::Delay => "max_delay",
                     QuotaError::Window => "window",
                     _ => "requests_per_unit",
                 };
                 self.refuse(field, &error.to_string());
-            })
-            .ok()
+                None
+            }
+        }
     }
 
-    /// The size of a token bucket.
-    fn burst(&mut self, requests: u64) -> Option<u64> {
+    /// The size of a token bucket, if the rule has one; `None` when it is wrong.
+    fn burst(&mut self) -> Option<Option<u64>> {
         if self.fields.get("burst").is_none() {
-            return Some(requests);
+            return Some(None);
         }
         let burst = self.fields.count("burst", self.rule, self.report)?;
         if burst == 0 {
             self.refuse("burst", "burst is at least 1: a bucket of 0 admits nothing");
             return None;
         }
-        Some(burst.into())
+        Some(Some(burst.into()))
     }
 
+    /// The longest wait in a leaky bucket, if the rule has one; `None` when it is wrong.
     fn max_delay(&mut self) -> Option<Option<u64>> {
         if self.fields.get("max_delay").is_none() {
             return Some(None);

@@ -26,6 +26,11 @@ impl Level {
             Self::Replaces => "an entry of replaces",
         }
     }
+
+    fn whereabouts(self) -> String {
+        let preposition = if self == Self::Domain { "at" } else { "in" };
+        format!("{preposition} {}", self.what())
+    }
 }
 
 /// Whose word it is.
@@ -104,14 +109,14 @@ pub(super) fn fit(name: &str, level: Level) -> Fit {
     }
 }
 
-/// Where a known word belongs, in words.
+/// Where a known word belongs, in words: `in a rate_limit`.
 pub(super) fn home(name: &str) -> String {
     let levels = WORDS
         .iter()
         .filter(|word| word.name == name)
         .flat_map(|word| word.levels);
     levels
-        .map(|level| level.what())
+        .map(|level| level.whereabouts())
         .collect::<Vec<_>>()
         .join(" or ")
 }
@@ -169,7 +174,7 @@ pub(super) fn sweep(node: &Node, level: Level, rule: &str, report: &mut Report) 
                 } else {
                     report.mistake(
                         pair.key.at,
-                        &*rule,
+                        &rule,
                         format!(
                             "config error, key is not of type string: {}: put it in quotes if it is meant",
                             shown(&pair.key)
@@ -182,7 +187,7 @@ pub(super) fn sweep(node: &Node, level: Level, rule: &str, report: &mut Report) 
 }
 
 /// The path of the rule that a mapping is about, as far as it can be read.
-fn path<'r>(pairs: &[Pair], level: Level, parent: &'r str) -> Cow<'r, str> {
+pub(super) fn path<'r>(pairs: &[Pair], level: Level, parent: &'r str) -> Cow<'r, str> {
     let text = |name: &str| {
         pairs
             .iter()

@@ -90,6 +90,7 @@ impl Args {
                 warnings: Warnings::Told,
             },
             max_file_bytes: self.rules_max_file_bytes,
+            ..Options::default()
         }
     }
 }

@@ -54,6 +54,18 @@ pub struct Options {
     pub compile: compile::Options,
     /// Largest file that is read, in bytes.
     pub max_file_bytes: u64,
+    /// How a watcher learns of changes.
+    pub notices: Notices,
+}
+
+/// How a watcher learns of changes. Either way they are in force within a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Notices {
+    /// From the kernel, and by looking.
+    #[default]
+    Kernel,
+    /// By looking alone: for file systems where the kernel's notices are missing or a burden.
+    Off,
 }
 
 impl Default for Options {
@@ -61,6 +73,7 @@ impl Default for Options {
         Self {
             compile: compile::Options::default(),
             max_file_bytes: 16 << 20,
+            notices: Notices::default(),
         }
     }
 }

@@ -6,5 +6,5 @@ mod scan;
 mod watch;
 
 pub use args::Args;
-pub use files::{Ignored, Layout, Loaded, Options, load};
+pub use files::{Ignored, Layout, Loaded, Notices, Options, load};
 pub use watch::{Reload, Watcher};

@@ -8,7 +8,11 @@ use std::{
     collections::{BTreeSet, HashSet},
     io,
     path::PathBuf,
-    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -20,7 +24,7 @@ use notify::{
 use tracing::{debug, error, info, warn};
 
 use super::{
-    files::{Layout, Loaded, Options, Snapshot},
+    files::{Layout, Loaded, Notices, Options, Snapshot},
     scan::{Ignored, Scan},
 };
 use crate::rules::CompileError;
@@ -54,13 +58,16 @@ pub enum Reload {
 #[derive(Debug)]
 pub struct Watcher {
     wake: SyncSender<Wake>,
+    /// A reload is asked for. Not a message: it must not be lost when the channel is full of changes.
+    demand: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wake {
     Changed,
-    Reload,
+    /// Look at once; `demand` is set.
+    Demand,
     Stop,
 }
 
@@ -76,11 +83,13 @@ impl Watcher {
         on_change: impl FnMut(Reload) + Send + 'static,
     ) -> io::Result<Self> {
         let (wake, woken) = sync_channel(16);
+        let demand = Arc::new(AtomicBool::new(true));
         let room = Room {
             layout,
             options,
             on_change,
             wake: wake.clone(),
+            demand: Arc::clone(&demand),
             notices: None,
             watched: BTreeSet::new(),
             scan: None,
@@ -93,14 +102,16 @@ impl Watcher {
             .spawn(move || room.run(&woken))?;
         Ok(Self {
             wake,
+            demand,
             thread: Some(thread),
         })
     }
 
     /// Loads the rules again even if nothing changed, such as on SIGHUP. Returns at once.
     pub fn reload(&self) {
+        self.demand.store(true, Ordering::Release);
         // The channel is closed only when the thread is gone, and full only when a look is due anyway.
-        let _ = self.wake.try_send(Wake::Reload);
+        let _ = self.wake.try_send(Wake::Demand);
     }
 }
 
@@ -120,6 +131,7 @@ struct Room<F> {
     options: Options,
     on_change: F,
     wake: SyncSender<Wake>,
+    demand: Arc<AtomicBool>,
     notices: Option<RecommendedWatcher>,
     watched: BTreeSet<(PathBuf, u64, u64)>,
     /// The last look, `None` before the first.
@@ -140,25 +152,26 @@ enum Cause {
 
 impl<F: FnMut(Reload)> Room<F> {
     fn run(mut self, woken: &Receiver<Wake>) {
-        self.look(Cause::Demand);
         loop {
-            let mut cause = Cause::Change;
-            let mut wakes = match woken.recv_timeout(POLL) {
-                Ok(wake) => vec![wake],
-                Err(RecvTimeoutError::Timeout) => Vec::new(),
+            let cause = if self.demand.swap(false, Ordering::Acquire) {
+                Cause::Demand
+            } else {
+                Cause::Change
+            };
+            self.look(cause);
+            let first = match woken.recv_timeout(POLL) {
+                Ok(wake) => Some(wake),
+                Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            if wakes.contains(&Wake::Changed) {
+            if first == Some(Wake::Changed) {
                 thread::sleep(COALESCE);
             }
-            wakes.extend(woken.try_iter());
-            if wakes.contains(&Wake::Stop) {
+            // One look answers every wake-up there is.
+            let stop = woken.try_iter().chain(first).any(|wake| wake == Wake::Stop);
+            if stop {
                 return;
             }
-            if wakes.contains(&Wake::Reload) {
-                cause = Cause::Demand;
-            }
-            self.look(cause);
         }
     }
 
@@ -211,7 +224,8 @@ impl<F: FnMut(Reload)> Room<F> {
         if !fresh.is_empty() {
             info!(entries = fresh.join(", "), "ignored beside the rule files");
         }
-        if self.watched != scan.watched || self.notices.is_none() {
+        let stale = self.watched != scan.watched || self.notices.is_none();
+        if stale && self.options.notices == Notices::Kernel {
             self.watch(&scan);
         }
         self.scan = Some(scan);
