@@ -113,7 +113,7 @@ impl Tally {
             self.told.push(Mistake {
                 place,
                 rule: rule.into(),
-                message: message.into(),
+                message: one_line(message.into()),
             });
         } else {
             self.untold += 1;
@@ -142,6 +142,22 @@ impl Tally {
         }
         self.told
     }
+}
+
+/// A message quotes what is in a file, and must not break the line or steer the terminal it is shown on.
+fn one_line(message: Box<str>) -> Box<str> {
+    if !message.contains(char::is_control) {
+        return message;
+    }
+    let mut line = String::with_capacity(message.len() + 8);
+    for c in message.chars() {
+        if c.is_control() {
+            line.extend(c.escape_debug());
+        } else {
+            line.push(c);
+        }
+    }
+    line.into()
 }
 
 #[cfg(test)]

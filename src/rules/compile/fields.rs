@@ -205,7 +205,7 @@ pub(super) fn cannot(node: &Node, go: &str) -> String {
             if scalar.text.chars().nth(10).is_some() {
                 text = scalar.text.chars().take(7).collect::<String>() + "...";
             }
-            format!("{} `{}`", scalar.tag(), text.escape_debug())
+            format!("{} `{}`", scalar.tag(), text)
         }
     };
     format!("cannot unmarshal {found} into {go}")

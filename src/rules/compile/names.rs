@@ -40,7 +40,7 @@ impl Names {
                 rule,
                 format!(
                     "the name '{}' is also that of the rule at {first}: whoever replaces one replaces both",
-                    name.escape_debug()
+                    name
                 ),
             );
         } else {
@@ -74,7 +74,7 @@ impl Names {
                 .map(|entry| (&*entry.own, &*entry.target))
                 .collect();
             for entry in &domain.replaces {
-                let target = entry.target.escape_debug();
+                let target = &entry.target;
                 let message = if !domain.named.contains_key(&entry.target) {
                     match domain.nearest(&entry.target) {
                         Some(known) => format!(

@@ -240,7 +240,7 @@ fn unknown(name: &str, at: At, level: Level, rule: &str, report: &mut Report) {
     report.mistake(
         at,
         rule,
-        format!("config error, unknown key '{name}': {hint}"),
+        format!("config error, unknown key '{}': {hint}", shortened(name)),
     );
 }
 
@@ -254,9 +254,9 @@ pub(super) fn shown(node: &Node) -> String {
     }
 }
 
-/// Long text cut short, and control characters made visible.
+/// Long text cut short.
 pub(super) fn shortened(text: &str) -> String {
-    let mut shown: String = text.chars().take(60).flat_map(char::escape_debug).collect();
+    let mut shown: String = text.chars().take(60).collect();
     if text.chars().nth(60).is_some() {
         shown.push_str("...");
     }

@@ -456,3 +456,14 @@ fn a_domain_in_two_files_is_a_mistake_unless_merged() {
          request (rule d.x)"
     );
 }
+
+#[test]
+fn text_of_the_file_never_breaks_the_line_of_a_message() {
+    let mistakes =
+        refused("domain: d\ndescriptors:\n- key: \"a\\nb\"\n  \"x\\u001b[31m\\ny\": 1\n");
+    assert_eq!(
+        mistakes[0].to_string(),
+        "a.yaml:4:3: config error, unknown key 'x\\u{1b}[31m\\ny': a descriptor takes descriptors, key, value, \
+         rate_limit, shadow_mode, quota_mode, detailed_metric, value_to_metric, share_threshold, metadata (rule d.a\\nb)"
+    );
+}
