@@ -11,6 +11,7 @@ pub mod rules;
 pub mod store;
 pub mod verdict;
 
+pub mod cli;
 pub mod telemetry;
 pub mod time;
 

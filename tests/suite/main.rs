@@ -1,1 +1,5 @@
+//! The integration suite: one binary for all of it.
 
+mod rules_check;
+mod rules_fuzz;
+mod rules_watch;
