@@ -1,0 +1,122 @@
+//! What both buckets keep: a debt that is worked off at a rate.
+//!
+//! A bucket refills R tokens each P microseconds. Its debt d is what it lacks to be full, in units of 1/P token, so
+//! that one microsecond works off exactly R and one hit adds exactly P. No debt is the same as no state.
+//!
+//! - `d = max(0, d - (now - t)*R)`; a clock that steps back pauses this: `t = max(t, now)`
+//! - Where the rate was changed, P differs from the one stamped on the state: the debt in tokens is kept (rounded up)
+//!   and what is still to be worked off goes at the new rate. Where the capacity was cut, the debt is cut to it.
+//! - A t so far ahead that even a full debt would be gone by then comes from a clock that jumped forward and back:
+//!   [`mend`] sets it to now.
+//!
+//! Twin: `lua/debt.lua`.
+
+use super::{MAX, Rate};
+
+/// What a bucket keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Debt {
+    /// d, in units of 1/`period` token, 0 to [`MAX`].
+    pub amount: u64,
+    /// t, the time for which `amount` is right, microseconds.
+    pub at: u64,
+    /// P of the rate it was counted with, at least 1.
+    pub period: u64,
+}
+
+/// A debt as it stands now, in units of the quota's rate.
+#[derive(Clone, Copy)]
+pub(super) struct Settled {
+    pub(super) amount: u64,
+    pub(super) at: u64,
+    /// How far `at` is ahead of now: nothing is worked off until then.
+    pub(super) wait: u64,
+}
+
+impl Settled {
+    /// Time until nothing is owed.
+    pub(super) fn reset(&self, rate: Rate) -> u64 {
+        if self.amount == 0 {
+            0
+        } else {
+            self.wait + self.amount.div_ceil(rate.tokens())
+        }
+    }
+
+    /// Gives `tokens` back, down to no debt.
+    pub(super) fn give_back(&mut self, tokens: u64, rate: Rate) {
+        if tokens >= self.amount.div_ceil(rate.period()) {
+            self.amount = 0;
+            self.wait = 0;
+        } else {
+            self.amount -= tokens * rate.period();
+        }
+    }
+
+    /// The state to keep, and the microseconds after which it is as good as none.
+    pub(super) fn keep(&self, rate: Rate) -> (Debt, u64) {
+        let debt = Debt {
+            amount: self.amount,
+            at: self.at,
+            period: rate.period(),
+        };
+        (debt, self.reset(rate))
+    }
+}
+
+/// The debt at `now`, at most `full`.
+pub(super) fn settle(state: Option<Debt>, full: u64, rate: Rate, now: u64) -> Settled {
+    let none = Settled {
+        amount: 0,
+        at: now,
+        wait: 0,
+    };
+    let Some(stored) = state else {
+        return none;
+    };
+    let amount = convert(stored.amount, stored.period, full, rate.period());
+    let elapsed = now
+        .saturating_sub(stored.at)
+        .min(full.div_ceil(rate.tokens()));
+    let amount = amount.saturating_sub(elapsed * rate.tokens());
+    if amount == 0 {
+        return none;
+    }
+    let at = stored.at.max(now);
+    Settled {
+        amount,
+        at,
+        wait: at - now,
+    }
+}
+
+/// `state` brought back to `now` when it is further ahead than a full refill takes, with its expiry.
+pub(super) fn mend(state: Debt, full: u64, rate: Rate, now: u64) -> Option<(Debt, u64)> {
+    if state.at <= now + full.div_ceil(rate.tokens()) {
+        return None;
+    }
+    let state = Debt { at: now, ..state };
+    let settled = settle(Some(state), full, rate, now);
+    Some((state, settled.reset(rate)))
+}
+
+/// A debt counted in units of 1/`from` token, in units of 1/`to`, rounded up, at most `full`.
+fn convert(amount: u64, from: u64, full: u64, to: u64) -> u64 {
+    if from == to {
+        return amount.min(full);
+    }
+    let whole = amount / from;
+    let mut part = amount % from;
+    let mut unit = from;
+    // The fraction loses its last bits, upwards, until the product below can be counted exactly.
+    while part > MAX / to {
+        part = part.div_ceil(2);
+        unit = (unit / 2).max(1);
+    }
+    let part = (part * to).div_ceil(unit).min(to);
+    if whole > full / to || part > full - whole * to {
+        full
+    } else {
+        whole * to + part
+    }
+}
