@@ -2,5 +2,9 @@
 
 mod contract;
 mod group;
+pub mod memory;
+pub mod redis;
 
 pub use contract::{Atomicity, Store, StoreError};
+pub use memory::Memory;
+pub use redis::Redis;
