@@ -1,0 +1,4 @@
+//! What the suite's modules share.
+
+pub(crate) mod redis;
+pub(crate) mod stores;
