@@ -33,7 +33,8 @@ local function leaky_bucket(slot, max_delay, tokens, period, hits, now)
     end
   end
   local next_after = -1
-  if used > 0 then
+  -- With a max_delay between two slots all slots may be free while something is still owed.
+  if used > 0 and remaining < capacity then
     next_after = wait + div_ceil(amount + remaining * period, tokens) - max_delay
   end
   if not allowed or hits < 0 then

@@ -56,7 +56,8 @@ pub fn take(
         } else {
             (n <= capacity).then(|| delay - max_delay)
         },
-        next_after: (used > 0).then_some(next),
+        // With a D between two slots all slots may be free while something is still owed.
+        next_after: (used > 0 && remaining < capacity).then_some(next),
         delay: if allowed && hits >= 0 { delay } else { 0 },
         used,
     };

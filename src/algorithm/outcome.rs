@@ -16,7 +16,7 @@ pub struct Outcome {
     /// The least time after which the same hits would be admitted if nobody else came.
     /// `Some(0)` when allowed, `None` when the hits are more than the counter can ever hold.
     pub retry_after: Option<u64>,
-    /// Time until `remaining` grows by itself; `None` when nothing is taken.
+    /// Time until `remaining` grows by itself; `None` when it is as high as it gets.
     pub next_after: Option<u64>,
     /// How long the caller is to wait before it goes ahead. Only a queue (`max_delay`) says more than 0.
     pub delay: u64,
