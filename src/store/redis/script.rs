@@ -26,6 +26,10 @@ const SOURCE: &str = concat!(
     include_str!("../../../lua/driver.lua"),
 );
 
+/// How often a call is tried again when Redis does not know the script. The second time is for a flush or a failover
+/// between the load and the call.
+const TRIES: usize = 2;
+
 /// Bytes of one counter in the reply.
 const REPLY: usize = 1 + 6 * 8;
 
@@ -105,19 +109,32 @@ impl Script {
         }
         command.arg(arguments);
 
-        let seen = self.loads();
-        let mut reply: Result<Vec<u8>, RedisError> = command.query_async(connection).await;
-        if let Err(error) = &reply
-            && error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
-        {
-            self.load(connection, seen).await?;
-            reply = command.query_async(connection).await;
-        }
-        let reply = reply.map_err(|error| store_error(&error))?;
+        let reply = self.evaluate(connection, &command).await?;
         if reply.len() != counters * REPLY {
             return Err(StoreError::Refused("a reply of another length".into()));
         }
         Ok(reply.chunks_exact(REPLY).map(outcome).collect())
+    }
+
+    async fn evaluate(
+        &self,
+        connection: &mut MultiplexedConnection,
+        command: &Cmd,
+    ) -> Result<Vec<u8>, StoreError> {
+        let mut tries = 0;
+        loop {
+            let seen = self.loads();
+            let reply: Result<Vec<u8>, RedisError> = command.query_async(connection).await;
+            match reply {
+                // Nothing was done, so it may be done again.
+                Err(error) if is_unknown(&error) && tries < TRIES => {
+                    self.load(connection, seen).await?;
+                    tries += 1;
+                }
+                Err(error) => return Err(store_error(&error)),
+                Ok(reply) => return Ok(reply),
+            }
+        }
     }
 
     /// Loads the script unless somebody has since `seen`.
@@ -147,6 +164,10 @@ pub(super) fn store_error(error: &RedisError) -> StoreError {
         Some(code) => StoreError::Refused(code.into()),
         None => StoreError::Unavailable(error.to_string().into()),
     }
+}
+
+fn is_unknown(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
 fn numbers(quota: &Quota) -> [u64; 3] {
