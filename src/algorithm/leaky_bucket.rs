@@ -44,9 +44,8 @@ pub fn take(
     } else {
         0
     };
-    let next = debt.wait
-        + (debt.amount + remaining * rate.period()).div_ceil(rate.tokens())
-        - max_delay;
+    let next =
+        debt.wait + (debt.amount + remaining * rate.period()).div_ceil(rate.tokens()) - max_delay;
     let outcome = Outcome {
         allowed,
         remaining,

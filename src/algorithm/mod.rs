@@ -85,7 +85,10 @@ pub fn take(
                 _ => None,
             };
             let (outcome, new) = fixed_window::take(old, limit, window, hits, now, refused);
-            (outcome, new.map(|(new, expiry)| (State::FixedWindow(new), expiry)))
+            (
+                outcome,
+                new.map(|(new, expiry)| (State::FixedWindow(new), expiry)),
+            )
         }
         (&Quota::SlidingWindow { limit, window }, None | Some(State::SlidingWindow(_))) => {
             let old = match state {
@@ -93,7 +96,10 @@ pub fn take(
                 _ => None,
             };
             let (outcome, new) = sliding_window::take(old, limit, window, hits, now);
-            (outcome, new.map(|(new, expiry)| (State::SlidingWindow(new), expiry)))
+            (
+                outcome,
+                new.map(|(new, expiry)| (State::SlidingWindow(new), expiry)),
+            )
         }
         (&Quota::TokenBucket { capacity, rate }, None | Some(State::TokenBucket(_))) => {
             let old = match state {
@@ -101,7 +107,10 @@ pub fn take(
                 _ => None,
             };
             let (outcome, new) = token_bucket::take(old, capacity, rate, hits, now);
-            (outcome, new.map(|(new, expiry)| (State::TokenBucket(new), expiry)))
+            (
+                outcome,
+                new.map(|(new, expiry)| (State::TokenBucket(new), expiry)),
+            )
         }
         (&Quota::LeakyBucket { max_delay, rate }, None | Some(State::LeakyBucket(_))) => {
             let old = match state {
@@ -109,7 +118,10 @@ pub fn take(
                 _ => None,
             };
             let (outcome, new) = leaky_bucket::take(old, max_delay, rate, hits, now);
-            (outcome, new.map(|(new, expiry)| (State::LeakyBucket(new), expiry)))
+            (
+                outcome,
+                new.map(|(new, expiry)| (State::LeakyBucket(new), expiry)),
+            )
         }
         (&Quota::SlidingLog { limit, window }, Some(State::SlidingLog(log))) => {
             let (outcome, edit) = sliding_log::take(log, limit, window, hits, now);

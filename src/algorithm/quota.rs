@@ -313,14 +313,23 @@ mod tests {
         assert_eq!(Quota::fixed_window(MAX + 1, 1), Err(QuotaError::Overflow));
         assert!(Quota::fixed_window(0, 1).is_ok());
         assert!(Quota::sliding_window(0, MAX_WINDOW).is_ok());
-        assert_eq!(Quota::sliding_window(1, MAX_WINDOW + 1), Err(QuotaError::Window));
+        assert_eq!(
+            Quota::sliding_window(1, MAX_WINDOW + 1),
+            Err(QuotaError::Window)
+        );
         assert_eq!(Quota::sliding_log(MAX_LOG + 1, 1), Err(QuotaError::Log));
         assert_eq!(Quota::token_bucket(0, 1, 1), Err(QuotaError::NoRate));
         assert_eq!(Quota::token_bucket(1, 1, 0), Err(QuotaError::Capacity));
         assert_eq!(Quota::token_bucket(1, DAY, MAX), Err(QuotaError::Overflow));
         assert_eq!(Quota::leaky_bucket(0, 1, 1), Err(QuotaError::NoRate));
-        assert_eq!(Quota::leaky_bucket(1, 1, MAX_WINDOW + 1), Err(QuotaError::Delay));
-        assert_eq!(Quota::leaky_bucket(2, 1_000_000, 0).map(|quota| quota.capacity()), Ok(1));
+        assert_eq!(
+            Quota::leaky_bucket(1, 1, MAX_WINDOW + 1),
+            Err(QuotaError::Delay)
+        );
+        assert_eq!(
+            Quota::leaky_bucket(2, 1_000_000, 0).map(|quota| quota.capacity()),
+            Ok(1)
+        );
     }
 
     proptest! {

@@ -39,7 +39,11 @@ impl Edit {
 
 /// The change that drops entries more than `window` ahead of `now`, if there are any.
 pub fn mend(log: &VecDeque<u64>, window: u64, now: u64) -> Option<Edit> {
-    let pop = log.iter().rev().take_while(|at| **at > now + window).count();
+    let pop = log
+        .iter()
+        .rev()
+        .take_while(|at| **at > now + window)
+        .count();
     let newest = log.len().checked_sub(pop + 1).map(|last| log[last]);
     (pop > 0).then_some(Edit {
         evict: 0,

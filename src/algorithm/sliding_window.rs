@@ -97,14 +97,7 @@ pub fn take(
 }
 
 /// The time until `n` more hits, refused now, are admitted; `None` when they are more than the limit.
-fn until(
-    limit: u64,
-    window: u64,
-    count: u64,
-    previous: u64,
-    left: u64,
-    n: u64,
-) -> Option<u64> {
+fn until(limit: u64, window: u64, count: u64, previous: u64, left: u64, n: u64) -> Option<u64> {
     if n > limit {
         return None;
     }

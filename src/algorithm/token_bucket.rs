@@ -35,9 +35,8 @@ pub fn take(
     let used = debt.amount.div_ceil(rate.period());
     let remaining = capacity - used;
     let until = |n: u64| {
-        (n <= capacity).then(|| {
-            debt.wait + (debt.amount - (full - n * rate.period())).div_ceil(rate.tokens())
-        })
+        (n <= capacity)
+            .then(|| debt.wait + (debt.amount - (full - n * rate.period())).div_ceil(rate.tokens()))
     };
     let outcome = Outcome {
         allowed,

@@ -52,7 +52,11 @@ fn limits() -> impl Strategy<Value = u64> {
 /// The quotas that one key may have in turn.
 fn quotas() -> impl Strategy<Value = Vec<Quota>> {
     let several = prop::collection::vec((limits(), limits(), windows()), 1..4);
-    (select(vec![b'f', b's', b'l', b't', b'q']), windows(), several)
+    (
+        select(vec![b'f', b's', b'l', b't', b'q']),
+        windows(),
+        several,
+    )
         .prop_map(|(letter, window, several)| {
             let make = |(limit, other, odd): (u64, u64, u64)| {
                 let quota = match letter {
@@ -92,8 +96,13 @@ fn hits() -> impl Strategy<Value = i64> {
 
 fn scenario() -> impl Strategy<Value = Scenario> {
     let ask = (0..4usize, 0..3usize, hits(), 0..3u8);
-    let step = (moves(), prop::collection::vec(ask, 1..6), any::<bool>())
-        .prop_map(|(moved, asks, together)| Step { moved, asks, together });
+    let step = (moves(), prop::collection::vec(ask, 1..6), any::<bool>()).prop_map(
+        |(moved, asks, together)| Step {
+            moved,
+            asks,
+            together,
+        },
+    );
     (
         prop::collection::vec(quotas(), 1..5),
         prop::collection::vec(step, 1..40),

@@ -86,7 +86,10 @@ async fn totals_are_exact_while_callers_come_and_go() {
                     let hot = one(&lane, counter("hot", yearly(1 << 40), 1)).await;
                     assert!(hot.expect("decided").allowed);
                     if dice.roll(8) == 0 {
-                        assert_eq!(one(&lane, foreign.clone()).await, Err(StoreError::ForeignState));
+                        assert_eq!(
+                            one(&lane, foreign.clone()).await,
+                            Err(StoreError::ForeignState)
+                        );
                     }
                     let patience = dice.roll(12);
                     let give_up = async {
@@ -176,7 +179,10 @@ async fn a_flushed_script_costs_no_call() {
             assert!(started.elapsed() < PATIENCE, "the load has ended");
             tokio::task::yield_now().await;
         }
-        redis::cmd("SCRIPT").arg("FLUSH").query::<()>(&mut connection).expect("flushed");
+        redis::cmd("SCRIPT")
+            .arg("FLUSH")
+            .query::<()>(&mut connection)
+            .expect("flushed");
     }
     stop.store(true, Ordering::Relaxed);
     for task in tasks {
@@ -202,17 +208,24 @@ async fn a_restart_costs_only_the_calls_in_flight() {
         // With nobody there a call fails at once, and says so.
         let started = Instant::now();
         let outcome = one(&lane, counter("restart", yearly(9), 1)).await;
-        assert!(matches!(outcome, Err(StoreError::Unavailable(_))), "{outcome:?}");
+        assert!(
+            matches!(outcome, Err(StoreError::Unavailable(_))),
+            "{outcome:?}"
+        );
         assert!(started.elapsed() < Duration::from_secs(1));
         server.restart();
         // The next call after that is answered, without a call that has to fail first.
     }
-    one(&lane, counter("restart", yearly(9), 1)).await.expect("answered");
+    one(&lane, counter("restart", yearly(9), 1))
+        .await
+        .expect("answered");
     // An idle connection that died unnoticed is found out before a call is trusted to it.
     tokio::time::sleep(Duration::from_millis(150)).await;
     server.kill();
     server.restart();
-    one(&lane, counter("restart", yearly(9), 1)).await.expect("answered");
+    one(&lane, counter("restart", yearly(9), 1))
+        .await
+        .expect("answered");
     server.no_key_without_expiry();
 }
 
@@ -229,7 +242,12 @@ async fn a_redis_that_is_not_there_yet_is_no_error_at_the_start() {
     assert!(outcomes.iter().all(Result::is_err));
     server.restart();
     until_it_answers(&lane).await;
-    assert!(lane.take(&two, Atomicity::AllOrNothing).await.iter().all(Result::is_ok));
+    assert!(
+        lane.take(&two, Atomicity::AllOrNothing)
+            .await
+            .iter()
+            .all(Result::is_ok)
+    );
 }
 
 #[tokio::test]
@@ -261,7 +279,11 @@ async fn a_stalled_redis_holds_nobody_beyond_the_timeout() {
                 other => panic!("{other:?}"),
             }
         }
-        assert!(started.elapsed() < timeout + Duration::from_millis(100), "{:?}", started.elapsed());
+        assert!(
+            started.elapsed() < timeout + Duration::from_millis(100),
+            "{:?}",
+            started.elapsed()
+        );
         assert!(full > 0, "the queue is bounded");
         // The second call meets a connection that hangs while it is made.
         let started = Instant::now();
@@ -271,7 +293,9 @@ async fn a_stalled_redis_holds_nobody_beyond_the_timeout() {
         server.signal("CONT");
         until_it_answers(&lane).await;
     }
-    let look = one(&lane, counter("stalled", yearly(99), 0)).await.expect("decided");
+    let look = one(&lane, counter("stalled", yearly(99), 0))
+        .await
+        .expect("decided");
     assert!(look.used <= 21, "nothing was tried twice: {look:?}");
     server.no_key_without_expiry();
 }
@@ -290,7 +314,9 @@ async fn more_lanes_than_connections_share_them() {
         .map(|lane| {
             tokio::spawn(async move {
                 for _ in 0..50 {
-                    one(&lane, counter("shared", yearly(1 << 30), 1)).await.expect("decided");
+                    one(&lane, counter("shared", yearly(1 << 30), 1))
+                        .await
+                        .expect("decided");
                 }
             })
         })
@@ -314,16 +340,39 @@ async fn an_error_of_redis_names_its_first_word_only() {
     let redis = connect(config(&server));
     let lane = redis.lane();
     let mut connection = server.connection();
-    redis::cmd("REPLICAOF").arg("127.0.0.1").arg(1).query::<()>(&mut connection).expect("a replica");
+    redis::cmd("REPLICAOF")
+        .arg("127.0.0.1")
+        .arg(1)
+        .query::<()>(&mut connection)
+        .expect("a replica");
     let outcome = one(&lane, counter("replica", yearly(9), 1)).await;
     assert_eq!(outcome, Err(StoreError::Refused("READONLY".into())));
-    redis::cmd("REPLICAOF").arg("NO").arg("ONE").query::<()>(&mut connection).expect("a primary");
+    redis::cmd("REPLICAOF")
+        .arg("NO")
+        .arg("ONE")
+        .query::<()>(&mut connection)
+        .expect("a primary");
     assert!(one(&lane, counter("replica", yearly(9), 1)).await.is_ok());
-    redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(1).query::<()>(&mut connection).expect("set");
+    redis::cmd("CONFIG")
+        .arg("SET")
+        .arg("maxmemory")
+        .arg(1)
+        .query::<()>(&mut connection)
+        .expect("set");
     let outcome = one(&lane, counter("replica", yearly(9), 1)).await;
     assert_eq!(outcome, Err(StoreError::Refused("OOM".into())));
-    redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(0).query::<()>(&mut connection).expect("set");
-    redis::cmd("CONFIG").arg("SET").arg("requirepass").arg("pw").query::<()>(&mut connection).expect("set");
+    redis::cmd("CONFIG")
+        .arg("SET")
+        .arg("maxmemory")
+        .arg(0)
+        .query::<()>(&mut connection)
+        .expect("set");
+    redis::cmd("CONFIG")
+        .arg("SET")
+        .arg("requirepass")
+        .arg("pw")
+        .query::<()>(&mut connection)
+        .expect("set");
     let fresh = connect(config(&server)).lane();
     let outcome = one(&fresh, counter("replica", yearly(9), 1)).await;
     assert!(outcome.is_err(), "{outcome:?}");
@@ -331,7 +380,16 @@ async fn an_error_of_redis_names_its_first_word_only() {
         auth: Some(palang::store::redis::Secret::new("pw")),
         ..config(&server)
     };
-    assert!(one(&connect(with_auth).lane(), counter("replica", yearly(9), 1)).await.is_ok());
-    redis::cmd("CONFIG").arg("SET").arg("requirepass").arg("").query::<()>(&mut connection).expect("set");
+    assert!(
+        one(&connect(with_auth).lane(), counter("replica", yearly(9), 1))
+            .await
+            .is_ok()
+    );
+    redis::cmd("CONFIG")
+        .arg("SET")
+        .arg("requirepass")
+        .arg("")
+        .query::<()>(&mut connection)
+        .expect("set");
     server.no_key_without_expiry();
 }

@@ -2,11 +2,14 @@
 
 use palang::{
     algorithm::{Outcome, Quota},
-    counter::{Counter, Role},
-    store::{Atomicity, Store as _, StoreError},
+    counter::Counter,
+    store::{Atomicity, Store as _},
 };
 
-use crate::support::stores::{Bench, both, counter, key, with_role};
+use crate::support::{
+    quotas::{bucket, five, fixed, log, queue, sliding},
+    stores::{Bench, both, counter},
+};
 
 const MS: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
@@ -35,36 +38,6 @@ const TWENTY: &str = "
 3.5 | + 0/2500/0 | + 0/1000/0  | - 0/500/500 | - 0/1500/166.667 | + 1000
 3.6 | - 0/2400/400 | - 0/900/400 | - 0/400/400 | - 0/1400/66.667 | - 400
 ";
-
-fn five() -> [Quota; 5] {
-    [
-        bucket(2, SECOND, 5),
-        log(5),
-        fixed(5),
-        sliding(5),
-        queue(2, SECOND, SECOND),
-    ]
-}
-
-fn bucket(limit: u64, window: u64, capacity: u64) -> Quota {
-    Quota::token_bucket(limit, window, capacity).expect("legal")
-}
-
-fn queue(limit: u64, window: u64, max_delay: u64) -> Quota {
-    Quota::leaky_bucket(limit, window, max_delay).expect("legal")
-}
-
-fn fixed(limit: u64) -> Quota {
-    Quota::fixed_window(limit, SECOND).expect("legal")
-}
-
-fn sliding(limit: u64) -> Quota {
-    Quota::sliding_window(limit, SECOND).expect("legal")
-}
-
-fn log(limit: u64) -> Quota {
-    Quota::sliding_log(limit, SECOND).expect("legal")
-}
 
 /// Milliseconds with up to three places, in microseconds.
 fn micros(text: &str) -> u64 {
@@ -216,7 +189,12 @@ async fn refused_hits_count_in_a_fixed_window_on_its_own_and_nowhere_else() {
         assert_eq!((more.used, more.retry_after), (1_008, None));
         let most = bench.one(counter("counted", fixed(5), i64::MAX)).await;
         assert_eq!(most.used, palang::algorithm::MAX);
-        for quota in [bucket(2, SECOND, 5), log(5), sliding(5), queue(2, SECOND, SECOND)] {
+        for quota in [
+            bucket(2, SECOND, 5),
+            log(5),
+            sliding(5),
+            queue(2, SECOND, SECOND),
+        ] {
             bench.one(counter("counted", quota, 100)).await;
             let look = bench.one(counter("counted", quota, 0)).await;
             assert_eq!((look.used, look.reset_after), (0, 0), "{quota:?}");
@@ -267,7 +245,10 @@ async fn a_clock_that_steps_back_pauses_refill() {
         bench.one(counter("back", quota, 5)).await;
         bench.at(9_400 * MS);
         let outcome = bench.one(counter("back", quota, 1)).await;
-        assert_eq!((outcome.allowed, outcome.retry_after), (false, Some(1_100 * MS)));
+        assert_eq!(
+            (outcome.allowed, outcome.retry_after),
+            (false, Some(1_100 * MS))
+        );
         assert_eq!(outcome.reset_after, 3_100 * MS);
         bench.at(10_500 * MS);
         assert!(bench.one(counter("back", quota, 1)).await.allowed);
@@ -289,7 +270,9 @@ async fn a_clock_that_jumped_forward_and_back_blocks_nobody_for_long() {
     both(async |bench| {
         bench.at(3_600 * SECOND);
         for quota in five() {
-            bench.one(counter("jump", quota, quota.capacity() as i64)).await;
+            bench
+                .one(counter("jump", quota, quota.capacity() as i64))
+                .await;
         }
         bench.at(0);
         for quota in five() {
@@ -303,149 +286,6 @@ async fn a_clock_that_jumped_forward_and_back_blocks_nobody_for_long() {
         }
     })
     .await;
-}
-
-fn allowed(outcomes: &[Outcome]) -> Vec<bool> {
-    outcomes.iter().map(|outcome| outcome.allowed).collect()
-}
-
-#[tokio::test]
-async fn all_or_nothing_leaves_no_trace() {
-    both(async |bench| {
-        for free in five() {
-            let ask = [
-                counter("free", free, 1),
-                counter("free", free, 1),
-                counter("spent", log(1), 2),
-            ];
-            let outcomes = bench.all(&ask, Atomicity::AllOrNothing).await;
-            assert_eq!(allowed(&outcomes), [true, true, false]);
-            for outcome in &outcomes[..2] {
-                assert_eq!((outcome.remaining, outcome.used), (free.capacity(), 0));
-                assert_eq!(outcome.retry_after, Some(0));
-            }
-            assert_eq!(bench.one(counter("free", free, 0)).await.used, 0);
-            let ask = [counter("free", free, 1), counter("free", free, 1)];
-            let outcomes = bench.all(&ask, Atomicity::AllOrNothing).await;
-            assert_eq!(allowed(&outcomes), [true, true]);
-            assert_eq!((outcomes[0].used, outcomes[1].used), (1, 2));
-        }
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_key_twice_in_a_request_is_decided_one_after_the_other() {
-    both(async |bench| {
-        let ask = vec![counter("twice", fixed(2), 1); 3];
-        let outcomes = bench.all(&ask, Atomicity::AllOrNothing).await;
-        assert_eq!(allowed(&outcomes), [true, true, false]);
-        assert_eq!(bench.one(counter("twice", fixed(2), 0)).await.used, 0);
-        let outcomes = bench.all(&ask, Atomicity::PerCounter).await;
-        assert_eq!(allowed(&outcomes), [true, true, false]);
-        assert_eq!(outcomes[2].used, 3);
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_shadow_is_charged_but_holds_nobody_back() {
-    both(async |bench| {
-        let shadow = |hits| with_role("shadow", log(3), hits, Role::Shadow);
-        let ask = [counter("real", log(9), 1), shadow(4)];
-        let outcomes = bench.all(&ask, Atomicity::AllOrNothing).await;
-        assert_eq!(allowed(&outcomes), [true, false]);
-        assert_eq!(outcomes[0].used, 1);
-        // Held back by another: the shadow alone is charged.
-        let ask = [counter("real", log(9), 9), shadow(2)];
-        let outcomes = bench.all(&ask, Atomicity::AllOrNothing).await;
-        assert_eq!(allowed(&outcomes), [false, true]);
-        assert_eq!(bench.one(shadow(0)).await.used, 2);
-        assert_eq!(bench.one(counter("real", log(9), 0)).await.used, 1);
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn quotas_hold_back_only_when_all_of_them_refuse() {
-    both(async |bench| {
-        let quota = |name, hits| with_role(name, fixed(1), hits, Role::Quota);
-        let ask = [quota("a", 2), quota("b", 1), counter("c", fixed(9), 1)];
-        let outcomes = bench.all(&ask, Atomicity::AllOrNothing).await;
-        assert_eq!(allowed(&outcomes), [false, true, true]);
-        let used: Vec<u64> = outcomes.iter().map(|outcome| outcome.used).collect();
-        assert_eq!(used, [0, 1, 1]);
-        let outcomes = bench.all(&ask, Atomicity::AllOrNothing).await;
-        assert_eq!(allowed(&outcomes), [false, false, true]);
-        assert_eq!(outcomes[2].used, 1);
-        assert_eq!(bench.one(counter("c", fixed(9), 0)).await.used, 1);
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_give_back_in_a_held_request_does_nothing() {
-    both(async |bench| {
-        bench.one(counter("back", fixed(5), 3)).await;
-        let ask = [counter("back", fixed(5), -2), counter("no", fixed(0), 1)];
-        let outcomes = bench.all(&ask, Atomicity::AllOrNothing).await;
-        assert_eq!(allowed(&outcomes), [true, false]);
-        assert_eq!(bench.one(counter("back", fixed(5), 0)).await.used, 3);
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn foreign_data_fails_its_own_counter_and_stays_as_it_is() {
-    let bench = Bench::redis();
-    let server = bench.server.as_ref().expect("a Redis bench");
-    let mut connection = server.connection();
-    let plant = |connection: &mut redis::Connection, key: &[u8], value: Option<&str>| {
-        let mut command = redis::cmd(if value.is_some() { "SET" } else { "LPUSH" });
-        command.arg(key).arg(value.unwrap_or("hello"));
-        command.query::<()>(connection).expect("planted");
-        redis::cmd("PEXPIRE").arg(key).arg(100_000).query::<()>(connection).expect("planted");
-    };
-    for (place, value) in [
-        Some("hello"),
-        None,
-        Some(""),
-        Some("9223372036854775807"),
-        Some("-5"),
-        Some("1e3"),
-        Some("12345678901234567"),
-        Some("t234567890123456789012345"),
-        Some("f2345678901234567"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        for quota in five() {
-            let bad = counter(&format!("bad{place}"), quota, 1);
-            let good = |hits| counter(&format!("good{place}"), quota, hits);
-            plant(&mut connection, bad.key.as_bytes(), value);
-            let dump = |connection: &mut redis::Connection| -> Vec<u8> {
-                let mut command = redis::cmd("DUMP");
-                command.arg(bad.key.as_bytes()).query(connection).expect("DUMP")
-            };
-            let before = dump(&mut connection);
-            for hits in [1, 0, -1] {
-                let ask = [good(1), Counter { hits, ..bad.clone() }, good(0)];
-                let outcomes = bench.store.take(&ask, Atomicity::PerCounter).await;
-                assert_eq!(outcomes[1], Err(StoreError::ForeignState), "{value:?} {quota:?}");
-                assert!(outcomes[0].is_ok() && outcomes[2].is_ok());
-                let alone = bench.store.take(&ask[1..2], Atomicity::PerCounter).await;
-                assert_eq!(alone, [Err(StoreError::ForeignState)]);
-                let used = bench.one(good(0)).await.used;
-                let outcomes = bench.store.take(&ask, Atomicity::AllOrNothing).await;
-                assert_eq!(outcomes, vec![Err(StoreError::ForeignState); 3]);
-                assert_eq!(bench.one(good(0)).await.used, used);
-                bench.one(good(-10)).await;
-            }
-            assert_eq!(dump(&mut connection), before);
-        }
-    }
-    server.no_key_without_expiry();
 }
 
 #[tokio::test]
@@ -494,8 +334,8 @@ async fn expiries_are_as_short_as_they_may_be() {
     }
     let mut connection = server.connection();
     for (counter, most) in ask.iter().zip([500, 1_000, 2_000, 3_000, 500]) {
-        let ttl: i64 = redis::Commands::pttl(&mut connection, counter.key.as_bytes()).expect("PTTL");
+        let ttl: i64 =
+            redis::Commands::pttl(&mut connection, counter.key.as_bytes()).expect("PTTL");
         assert!((0..=most).contains(&ttl) || ttl == -2, "{counter:?} {ttl}");
     }
-    assert_eq!(key("x", b'f'), key("x", b'f'));
 }

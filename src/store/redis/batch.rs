@@ -99,10 +99,12 @@ impl Lane {
     }
 
     fn send(&self, request: Request) -> Result<(), StoreError> {
-        self.requests.try_send(request).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => StoreError::Full,
-            mpsc::error::TrySendError::Closed(_) => gone(),
-        })
+        self.requests
+            .try_send(request)
+            .map_err(|error| match error {
+                mpsc::error::TrySendError::Full(_) => StoreError::Full,
+                mpsc::error::TrySendError::Closed(_) => gone(),
+            })
     }
 
     async fn answer<T>(&self, answer: oneshot::Receiver<T>) -> Result<T, StoreError> {
@@ -167,11 +169,16 @@ impl Worker {
     async fn gather(&mut self, batch: &mut Vec<Request>) {
         let mut room = self.shared.config.max_batch;
         while batch.is_empty() {
-            let Some(first) = self.next().await else { return };
+            let Some(first) = self.next().await else {
+                return;
+            };
             push(batch, first, &mut room);
         }
         while room > 0 {
-            let Some(next) = self.postponed.pop_front().or_else(|| self.waiting.try_recv().ok())
+            let Some(next) = self
+                .postponed
+                .pop_front()
+                .or_else(|| self.waiting.try_recv().ok())
             else {
                 return;
             };

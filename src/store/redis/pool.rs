@@ -191,8 +191,14 @@ mod tests {
             ("redis", tcp("redis", 6379)),
             ("[::1]:7000", tcp("::1", 7000)),
             ("redis://h:1/2", tcp("h", 1)),
-            ("/run/redis.sock", ConnectionAddr::Unix("/run/redis.sock".into())),
-            ("unix:///run/redis.sock", ConnectionAddr::Unix("/run/redis.sock".into())),
+            (
+                "/run/redis.sock",
+                ConnectionAddr::Unix("/run/redis.sock".into()),
+            ),
+            (
+                "unix:///run/redis.sock",
+                ConnectionAddr::Unix("/run/redis.sock".into()),
+            ),
         ] {
             assert_eq!(address(&config(url)).expect(url).addr(), &expected);
         }
@@ -225,7 +231,10 @@ mod tests {
         assert_eq!(open(&config("rediss://h:1")).err(), Some(ConfigError::Tls));
         for url in ["h:99999", ":1", "http://h:1", "redis://"] {
             let error = open(&config(url)).err();
-            assert!(matches!(error, Some(ConfigError::Address(_))), "{url}: {error:?}");
+            assert!(
+                matches!(error, Some(ConfigError::Address(_))),
+                "{url}: {error:?}"
+            );
         }
         let none = Config {
             pool_size: 0,

@@ -98,7 +98,10 @@ impl Script {
     ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
         let counters: usize = requests.clone().map(|request| request.keys.len()).sum();
         let mut arguments = Vec::with_capacity(8 + counters * 36);
-        push(&mut arguments, pinned.map_or(0.0, |now| now.as_micros() as f64));
+        push(
+            &mut arguments,
+            pinned.map_or(0.0, |now| now.as_micros() as f64),
+        );
         let mut command = Cmd::with_capacity(4 + counters, 128 + counters * 120);
         command.arg("EVALSHA").arg(&self.hash).arg(counters);
         for request in requests {

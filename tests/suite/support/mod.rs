@@ -1,4 +1,5 @@
 //! What the suite's modules share.
 
+pub(crate) mod quotas;
 pub(crate) mod redis;
 pub(crate) mod stores;

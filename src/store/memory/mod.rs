@@ -4,8 +4,9 @@
 //! which is the one whose loss gives away least. An eviction forgets what was taken, so it is counted and must be
 //! watched; the bound is never passed and no call is refused for it.
 
+mod shard;
+
 use std::{
-    collections::VecDeque,
     hash::{BuildHasher as _, RandomState},
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -13,10 +14,8 @@ use std::{
     },
 };
 
-use hashbrown::{HashTable, hash_table::Entry};
-
 use crate::{
-    algorithm::{Outcome, State, debt, fixed_window, sliding_window},
+    algorithm::{Outcome, State},
     counter::{Counter, CounterKey},
     time::{Clock, SECOND, Timestamp},
 };
@@ -25,12 +24,7 @@ use super::{
     Atomicity, Store, StoreError,
     group::{self, Slot},
 };
-
-/// Entries of a sliding log that weigh as much as one more key.
-const LOG_WEIGHT: usize = 16;
-
-/// How many neighbours are looked at to find the one to evict.
-const SAMPLE: usize = 16;
+use shard::{Record, Room, Shard};
 
 /// Bounds of a [`Memory`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,9 +70,7 @@ impl Memory {
         Self {
             clock,
             hasher: RandomState::new(),
-            shards: (0..shards)
-                .map(|_| Mutex::new(Shard::new(bound)))
-                .collect(),
+            shards: (0..shards).map(|_| Mutex::new(Shard::new(bound))).collect(),
             sweep: config.sweep,
             live: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
@@ -204,198 +196,132 @@ impl Store for Memory {
     }
 }
 
-#[derive(Debug)]
-struct Shard {
-    records: HashTable<Record>,
-    /// Keys, and what their logs add to them.
-    weight: usize,
-    bound: usize,
-    /// Where the sweep goes on.
-    cursor: usize,
-    /// The number of records the store's own count knows of.
-    reported: usize,
-}
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
 
-#[derive(Debug)]
-struct Record {
-    key: CounterKey,
-    cell: Cell,
-}
+    use super::{shard::LOG_WEIGHT, *};
+    use crate::{algorithm::Quota, counter::Role};
 
-/// A [`State`] with its expiry in the room that alignment leaves beside the tag: with the key 48 bytes a record.
-/// The expiry is in seconds of the epoch, rounded up.
-#[derive(Clone, Debug)]
-enum Cell {
-    FixedWindow(u32, fixed_window::State),
-    SlidingWindow(u32, sliding_window::State),
-    SlidingLog(u32, Box<VecDeque<u64>>),
-    TokenBucket(u32, debt::Debt),
-    LeakyBucket(u32, debt::Debt),
-    /// While a call decides it.
-    Lent(u32),
-}
+    const START: u64 = 1_767_571_200 * SECOND;
 
-enum Room {
-    Expired,
-    Evicted,
-}
+    fn bucket() -> Quota {
+        Quota::token_bucket(1, SECOND, 10).expect("legal")
+    }
 
-impl Shard {
-    fn new(bound: usize) -> Self {
-        Self {
-            records: HashTable::new(),
-            weight: 0,
-            bound,
-            cursor: 0,
-            reported: 0,
+    fn counter(name: u64, quota: Quota, hits: i64) -> Counter {
+        Counter {
+            key: CounterKey::new("memory", quota.letter(), 1, [("n", &*name.to_string())]),
+            quota,
+            hits,
+            role: Role::Enforced,
         }
     }
 
-    /// Lends the state of `key` out. It comes back by [`Shard::put`], under the same lock.
-    fn load(&mut self, hash: u64, key: &CounterKey) -> Option<State> {
-        let record = self.records.find_mut(hash, |record| record.key == *key)?;
-        let lent = Cell::Lent(record.cell.expires());
-        let cell = std::mem::replace(&mut record.cell, lent);
-        self.weight -= cell.weight();
-        cell.open()
+    fn store(max_keys: usize, shards: usize, sweep: usize) -> (Clock, Memory) {
+        let clock = Clock::manual(Timestamp::from_micros(START));
+        let config = Config {
+            max_keys,
+            shards,
+            sweep,
+        };
+        (clock.clone(), Memory::new(clock, config))
     }
 
-    /// Puts a state back, with a new expiry if it changed. True when that made the shard heavier than it could be
-    /// before: a new key, or a log that grew.
-    fn put(
-        &mut self,
-        hash: u64,
-        key: &CounterKey,
-        state: State,
-        expires: Option<u64>,
-        hasher: impl Fn(&Record) -> u64,
-    ) -> bool {
-        let expires = expires.map(|seconds| u32::try_from(seconds).unwrap_or(u32::MAX));
-        match self.records.entry(hash, |record| record.key == *key, hasher) {
-            Entry::Occupied(mut entry) => {
-                let record = entry.get_mut();
-                record.cell = Cell::close(state, expires.unwrap_or(record.cell.expires()));
-                self.weight += record.cell.weight();
-                self.weight > self.bound
-            }
-            Entry::Vacant(entry) => {
-                // A look at a new key, or a refusal of one, leaves nothing.
-                let Some(expires) = expires else { return false };
-                let cell = Cell::close(state, expires);
-                self.weight += cell.weight();
-                let key = key.clone();
-                entry.insert(Record { key, cell });
-                true
-            }
-        }
+    fn take(memory: &Memory, counter: Counter) -> Outcome {
+        let outcomes = memory.decide(&[counter], Atomicity::PerCounter);
+        outcomes[0].clone().expect("decided")
     }
 
-    /// Looks at the next `places` for expired records, drops them and says how many.
-    fn sweep(&mut self, places: usize, now: u32) -> u64 {
-        let mut dropped = 0;
-        for _ in 0..places.min(self.records.num_buckets()) {
-            let place = self.step();
-            let gone = self
-                .records
-                .get_bucket(place)
-                .is_some_and(|record| record.cell.expires() <= now);
-            if gone {
-                self.drop_at(place);
-                dropped += 1;
-            }
-        }
-        dropped
+    #[test]
+    fn a_record_is_small() {
+        assert_eq!(size_of::<Record>(), 48);
     }
 
-    /// Drops one record other than `keep`: an expired one, else the one of a few that is nearest to its expiry.
-    fn make_room(&mut self, hash: u64, keep: &CounterKey, now: u32) -> Room {
-        let keep = self
-            .records
-            .find_bucket_index(hash, |record| record.key == *keep);
-        let mut nearest: Option<(u32, usize)> = None;
-        let mut seen = 0;
-        for _ in 0..self.records.num_buckets() {
-            let place = self.step();
-            let Some(record) = self.records.get_bucket(place) else {
-                continue;
-            };
-            if Some(place) == keep {
-                continue;
-            }
-            let expires = record.cell.expires();
-            if nearest.is_none_or(|(earliest, _)| expires < earliest) {
-                nearest = Some((expires, place));
-            }
-            seen += 1;
-            if expires <= now || seen >= SAMPLE {
-                break;
-            }
+    #[test]
+    fn what_has_expired_is_swept_while_new_keys_come() {
+        let (clock, memory) = store(100_000, 4, 4);
+        for name in 0..1_000 {
+            take(&memory, counter(name, bucket(), 1));
         }
-        match nearest {
-            Some((expires, place)) => {
-                self.drop_at(place);
-                if expires <= now {
-                    Room::Expired
-                } else {
-                    Room::Evicted
-                }
-            }
-            None => Room::Evicted,
+        assert_eq!(memory.live_keys(), 1_000);
+        clock.set(Timestamp::from_micros(START + 5 * SECOND));
+        for name in 1_000..3_000 {
+            take(&memory, counter(name, bucket(), 1));
         }
+        assert_eq!(memory.expirations(), 1_000);
+        assert_eq!(memory.live_keys(), 2_000);
+        assert_eq!(memory.evictions(), 0);
     }
 
-    fn step(&mut self) -> usize {
-        self.cursor = (self.cursor + 1) % self.records.num_buckets().max(1);
-        self.cursor
+    #[test]
+    fn the_bound_holds_and_the_nearest_to_full_go_first() {
+        let (_, memory) = store(100, 1, 0);
+        // Nothing left in these, so they are the last to go.
+        for name in 0..50 {
+            take(&memory, counter(name, bucket(), 10));
+        }
+        for name in 1_000..3_000 {
+            take(&memory, counter(name, bucket(), 1));
+        }
+        assert_eq!(memory.live_keys(), 100);
+        assert_eq!(memory.evictions(), 1_950);
+        let kept = (0..50)
+            .filter(|name| !take(&memory, counter(*name, bucket(), 0)).allowed)
+            .count();
+        assert!(kept >= 45, "{kept} of 50 exhausted buckets are still known");
     }
 
-    fn drop_at(&mut self, place: usize) {
-        if let Ok(entry) = self.records.get_bucket_entry(place) {
-            let (record, _) = entry.remove();
-            self.weight -= record.cell.weight();
-        }
-    }
-}
-
-impl Cell {
-    fn close(state: State, expires: u32) -> Self {
-        match state {
-            State::FixedWindow(state) => Self::FixedWindow(expires, state),
-            State::SlidingWindow(state) => Self::SlidingWindow(expires, state),
-            State::SlidingLog(log) => Self::SlidingLog(expires, log),
-            State::TokenBucket(debt) => Self::TokenBucket(expires, debt),
-            State::LeakyBucket(debt) => Self::LeakyBucket(expires, debt),
-        }
+    #[test]
+    fn a_look_and_a_refusal_make_no_key() {
+        let (_, memory) = store(100, 4, 4);
+        take(&memory, counter(1, bucket(), 0));
+        take(&memory, counter(2, bucket(), 11));
+        take(&memory, counter(3, bucket(), -1));
+        assert_eq!(memory.live_keys(), 0);
     }
 
-    fn open(self) -> Option<State> {
-        match self {
-            Self::FixedWindow(_, state) => Some(State::FixedWindow(state)),
-            Self::SlidingWindow(_, state) => Some(State::SlidingWindow(state)),
-            Self::SlidingLog(_, log) => Some(State::SlidingLog(log)),
-            Self::TokenBucket(_, debt) => Some(State::TokenBucket(debt)),
-            Self::LeakyBucket(_, debt) => Some(State::LeakyBucket(debt)),
-            // Only a call that panicked leaves one behind: what it was deciding is lost, and nothing else.
-            Self::Lent(_) => None,
+    #[test]
+    fn logs_weigh_what_they_hold() {
+        let (_, memory) = store(1_000, 1, 0);
+        let quota = Quota::sliding_log(1_000, SECOND).expect("legal");
+        for name in 0..100 {
+            assert!(take(&memory, counter(name, quota, 1_000)).allowed);
         }
+        assert!(memory.live_keys() <= 1_000 / (1_000 / LOG_WEIGHT as u64));
+        assert!(memory.evictions() > 80);
+        // One that alone is over the bound still counts.
+        let (_, memory) = store(1, 1, 0);
+        assert!(take(&memory, counter(1, quota, 1_000)).allowed);
+        assert!(!take(&memory, counter(1, quota, 1)).allowed);
     }
 
-    fn expires(&self) -> u32 {
-        match self {
-            Self::FixedWindow(expires, _)
-            | Self::SlidingWindow(expires, _)
-            | Self::SlidingLog(expires, _)
-            | Self::TokenBucket(expires, _)
-            | Self::LeakyBucket(expires, _)
-            | Self::Lent(expires) => *expires,
+    #[test]
+    fn requests_over_many_shards_neither_lock_up_nor_lose_a_hit() {
+        let memory = Arc::new(Memory::new(Clock::system(), Config::default()));
+        let quota = Quota::fixed_window(1 << 40, crate::algorithm::MAX_WINDOW).expect("legal");
+        let threads: Vec<_> = (0..4u64)
+            .map(|thread| {
+                let memory = memory.clone();
+                std::thread::spawn(move || {
+                    for round in 0..2_000 {
+                        // Each thread in another order.
+                        let ask: Vec<Counter> = (0..4)
+                            .map(|place| counter((place * (thread + 1) + round) % 5, quota, 1))
+                            .collect();
+                        for outcome in memory.decide(&ask, Atomicity::AllOrNothing) {
+                            assert!(outcome.expect("decided").allowed);
+                        }
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("no assertion failed");
         }
-    }
-
-    fn weight(&self) -> usize {
-        match self {
-            Self::SlidingLog(_, log) => 1 + log.capacity() / LOG_WEIGHT,
-            Self::Lent(_) => 0,
-            _ => 1,
-        }
+        let used: u64 = (0..5)
+            .map(|name| take(&memory, counter(name, quota, 0)).used)
+            .sum();
+        assert_eq!(used, 4 * 2_000 * 4);
     }
 }
