@@ -7,8 +7,8 @@ local GRACE = 1000000
 -- Letters of the algorithms: in the arguments, and the first byte of a state.
 local FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, TOKEN_BUCKET, LEAKY_BUCKET = 102, 115, 108, 116, 113
 
-local fmod, floor, min, max = math.fmod, math.floor, math.min, math.max
-local pack, unpack_struct = struct.pack, struct.unpack
+local fmod, min, max = math.fmod, math.min, math.max
+local pack, unpack_struct, byte = struct.pack, struct.unpack, string.byte
 
 -- The states this call works on, by slot (one for each distinct key): up to four numbers, nil for no state.
 --   fixed_window    A start, B count
@@ -23,12 +23,25 @@ local foreign = {}
 -- The key of each slot.
 local name = {}
 
--- floor(a / b). A plain a / b is rounded to the nearest double, fmod is exact.
+-- floor(a / b). While a + b is a whole number below 2^53 the double a / b is on the right side of the next one;
+-- beyond that it may be rounded up to it, and fmod, which is exact but a call into C, has to say.
 local function div(a, b)
+  if a + b <= MAX then
+    local x = a / b
+    return x - x % 1
+  end
   return (a - fmod(a, b)) / b
 end
 
 local function div_ceil(a, b)
+  if a + b <= MAX then
+    local x = a / b
+    local rest = x % 1
+    if rest > 0 then
+      return x - rest + 1
+    end
+    return x
+  end
   local rest = fmod(a, b)
   if rest > 0 then
     return (a - rest) / b + 1
@@ -37,5 +50,5 @@ local function div_ceil(a, b)
 end
 
 local function whole(x)
-  return x >= 0 and x <= MAX and floor(x) == x
+  return x >= 0 and x <= MAX and x % 1 == 0
 end

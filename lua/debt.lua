@@ -1,9 +1,6 @@
 -- Twin of src/algorithm/debt.rs, which documents the formulas.
 
 local function debt_convert(amount, from, full, to)
-  if from == to then
-    return min(amount, full)
-  end
   local tokens = div(amount, from)
   local part = fmod(amount, from)
   local unit = from
@@ -25,13 +22,20 @@ local function debt_settle(slot, full, tokens, period, now)
   if not amount then
     return 0, now, 0
   end
-  amount = debt_convert(amount, C[slot], full, period)
-  local elapsed = min(max(now - B[slot], 0), div_ceil(full, tokens))
-  amount = max(amount - elapsed * tokens, 0)
-  if amount == 0 then
+  local at = B[slot]
+  if C[slot] ~= period then
+    amount = debt_convert(amount, C[slot], full, period)
+  elseif amount > full then
+    amount = full
+  end
+  if now > at then
+    -- Where the product is too large to be exact it is larger than any debt.
+    amount = amount - (now - at) * tokens
+    at = now
+  end
+  if amount <= 0 then
     return 0, now, 0
   end
-  local at = max(B[slot], now)
   return amount, at, at - now
 end
 

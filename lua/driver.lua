@@ -5,7 +5,7 @@
 local PINNED = 86400000000
 local HEADER, RECORD = 8, 36
 local REFUSED, ALLOWED, FOREIGN = 0, 1, 2
-local SHADOW, QUOTA = 2, 1
+local QUOTA, SHADOW = 1, 2
 local FOREIGN_RECORD = pack('<Bdddddd', FOREIGN, 0, 0, -1, -1, 0, 0)
 
 local arguments = ARGV[1]
@@ -19,33 +19,21 @@ else
 end
 
 local total = #KEYS
-local letter, role, together, opens, hits = {}, {}, {}, {}, {}
--- The quota's numbers: limit and window, or capacity (max_delay), tokens and period.
-local q1, q2, q3 = {}, {}, {}
--- Which slot each counter is in, and what each slot is.
-local slot_of, kind = {}, {}
-local slots = 0
-local strings, logs = {}, {}
-
-local by_name = {}
+-- The slot of each key, and the algorithm of each slot.
+local by_name, kind = {}, {}
+local slots, logs = 0, 0
 for i = 1, total do
-  letter[i], role[i], together[i], opens[i], hits[i], q1[i], q2[i], q3[i] =
-    unpack_struct('<BBBBdddd', arguments, HEADER + (i - 1) * RECORD + 1)
   local key = KEYS[i]
-  local slot = by_name[key]
-  if not slot then
+  if not by_name[key] then
     slots = slots + 1
-    slot = slots
-    by_name[key] = slot
-    name[slot] = key
-    kind[slot] = letter[i]
-    if letter[i] == SLIDING_LOG then
-      logs[#logs + 1] = slot
-    else
-      strings[#strings + 1] = slot
+    by_name[key] = slots
+    name[slots] = key
+    local letter = byte(arguments, HEADER + (i - 1) * RECORD + 1)
+    kind[slots] = letter
+    if letter == SLIDING_LOG then
+      logs = logs + 1
     end
   end
-  slot_of[i] = slot
 end
 
 local function decode(slot, value)
@@ -75,19 +63,15 @@ end
 
 -- MGET is cheaper than a GET each, but says nothing of a key of another type: what it does not find has to be looked
 -- at again, and mostly it is truly not there.
-local function load_strings(from, to)
-  local keys = {}
-  for index = from, to do
-    keys[#keys + 1] = name[strings[index]]
-  end
-  local values = redis.call('MGET', unpack(keys))
+local function load_many(places, keys, from, to)
+  local values = redis.call('MGET', unpack(keys, from, to))
   local missing, missing_keys = {}, {}
-  for index = 1, #keys do
-    local slot = strings[from + index - 1]
-    if values[index] then
-      decode(slot, values[index])
+  for index = from, to do
+    local value = values[index - from + 1]
+    if value then
+      decode(places[index], value)
     else
-      missing[#missing + 1] = slot
+      missing[#missing + 1] = places[index]
       missing_keys[#missing_keys + 1] = keys[index]
     end
   end
@@ -98,153 +82,142 @@ local function load_strings(from, to)
   end
 end
 
-if #strings == 1 then
-  load_one(strings[1])
+if slots == 1 and logs == 0 then
+  load_one(1)
 else
-  for from = 1, #strings, 1000 do
-    load_strings(from, min(from + 999, #strings))
+  local places, keys = {}, {}
+  for slot = 1, slots do
+    if kind[slot] == SLIDING_LOG then
+      sliding_log_load(slot)
+    else
+      places[#places + 1] = slot
+      keys[#keys + 1] = name[slot]
+    end
   end
-end
-for index = 1, #logs do
-  sliding_log_load(logs[index])
-end
-
-local function mend(i)
-  local slot = slot_of[i]
-  local algorithm = letter[i]
-  if algorithm == TOKEN_BUCKET then
-    debt_mend(slot, q1[i] * q3[i], q2[i], q3[i], now)
-  elseif algorithm == LEAKY_BUCKET then
-    local _, full = leaky_bounds(q1[i], q2[i], q3[i])
-    debt_mend(slot, full, q2[i], q3[i], now)
-  elseif algorithm == SLIDING_LOG then
-    sliding_log_mend(slot, q2[i], now)
+  for from = 1, #keys, 1000 do
+    load_many(places, keys, from, min(from + 999, #keys))
   end
 end
 
-local function take(i, n, counted)
-  local slot = slot_of[i]
-  local algorithm = letter[i]
-  if algorithm == TOKEN_BUCKET then
-    return token_bucket(slot, q1[i], q2[i], q3[i], n, now)
-  elseif algorithm == FIXED_WINDOW then
-    return fixed_window(slot, q1[i], q2[i], n, now, counted)
-  elseif algorithm == SLIDING_WINDOW then
-    return sliding_window(slot, q1[i], q2[i], n, now)
-  elseif algorithm == SLIDING_LOG then
-    return sliding_log(slot, q1[i], q2[i], n, now)
+-- The quota's numbers are limit and window, or capacity (max_delay), tokens and period.
+local function mend(slot, letter, q1, q2, q3)
+  if letter == SLIDING_LOG then
+    sliding_log_mend(slot, q2, now)
+  elseif B[slot] and B[slot] > now then
+    if letter == TOKEN_BUCKET then
+      debt_mend(slot, q1 * q3, q2, q3, now)
+    elseif letter == LEAKY_BUCKET then
+      local _, full = leaky_bounds(q1, q2, q3)
+      debt_mend(slot, full, q2, q3, now)
+    end
   end
-  return leaky_bucket(slot, q1[i], q2[i], q3[i], n, now)
+end
+
+local function take(slot, letter, hits, q1, q2, q3, counted)
+  if letter == TOKEN_BUCKET then
+    return token_bucket(slot, q1, q2, q3, hits, now)
+  elseif letter == FIXED_WINDOW then
+    return fixed_window(slot, q1, q2, hits, now, counted)
+  elseif letter == SLIDING_WINDOW then
+    return sliding_window(slot, q1, q2, hits, now)
+  elseif letter == SLIDING_LOG then
+    return sliding_log(slot, q1, q2, hits, now)
+  end
+  return leaky_bucket(slot, q1, q2, q3, hits, now)
 end
 
 local reply = {}
 
-local function decide(i, counted)
-  local allowed, remaining, reset, retry, next_after, delay, used = take(i, hits[i], counted)
+local function decide(i, slot, letter, hits, q1, q2, q3, counted)
+  local allowed, remaining, reset, retry, next_after, delay, used = take(slot, letter, hits, q1, q2, q3, counted)
   reply[i] = pack('<Bdddddd', allowed and ALLOWED or REFUSED, remaining, reset, retry, next_after, delay, used)
   return allowed
 end
 
-local function look(i)
-  local _, remaining, reset, _, next_after, delay, used = take(i, 0, false)
-  reply[i] = pack('<Bdddddd', ALLOWED, remaining, reset, 0, next_after, delay, used)
-end
-
--- True when the key of counter i holds no state of its algorithm.
-local function is_foreign(i)
-  local slot = slot_of[i]
-  return foreign[slot] or kind[slot] ~= letter[i]
-end
-
-local function any_foreign(first, last)
-  for i = first, last do
-    if is_foreign(i) then
-      return true
+-- Decides the request that begins with counter first, and says which counter is its last.
+local function all_or_nothing(first)
+  local slot, letter, role, hits, q1, q2, q3 = {}, {}, {}, {}, {}, {}, {}
+  local last = first
+  local failed = false
+  for i = first, total do
+    local opens, _
+    letter[i], role[i], _, opens, hits[i], q1[i], q2[i], q3[i] =
+      unpack_struct('<BBBBdddd', arguments, HEADER + (i - 1) * RECORD + 1)
+    if opens == 1 and i > first then
+      break
     end
+    last = i
+    slot[i] = by_name[KEYS[i]]
+    failed = failed or foreign[slot[i]] or kind[slot[i]] ~= letter[i]
   end
-  return false
-end
 
-local function all_or_nothing(first, last)
   local a, b, c, d, e = {}, {}, {}, {}, {}
-  local function restore()
-    for i = first, last do
-      local slot = slot_of[i]
-      A[slot], B[slot], C[slot], D[slot], changed[slot] = a[i], b[i], c[i], d[i], e[i]
-    end
-  end
-  local function fail()
-    for i = first, last do
-      reply[i] = FOREIGN_RECORD
-    end
-  end
-
-  if any_foreign(first, last) then
-    return fail()
-  end
-  for i = first, last do
-    mend(i)
-  end
-  for i = first, last do
-    local slot = slot_of[i]
-    a[i], b[i], c[i], d[i], e[i] = A[slot], B[slot], C[slot], D[slot], changed[slot]
-  end
-
   local allowed = {}
   local held, quotas, quotas_refused = false, 0, 0
-  for i = first, last do
-    allowed[i] = decide(i, false)
-    if role[i] == QUOTA then
-      quotas = quotas + 1
-      if not allowed[i] then
-        quotas_refused = quotas_refused + 1
-      end
-    elseif role[i] ~= SHADOW and not allowed[i] then
-      held = true
+  local saved = not failed
+  if saved then
+    for i = first, last do
+      mend(slot[i], letter[i], q1[i], q2[i], q3[i])
     end
+    for i = first, last do
+      local s = slot[i]
+      a[i], b[i], c[i], d[i], e[i] = A[s], B[s], C[s], D[s], changed[s]
+    end
+    for i = first, last do
+      allowed[i] = decide(i, slot[i], letter[i], hits[i], q1[i], q2[i], q3[i], false)
+      if role[i] == QUOTA then
+        quotas = quotas + 1
+        if not allowed[i] then
+          quotas_refused = quotas_refused + 1
+        end
+      elseif role[i] ~= SHADOW and not allowed[i] then
+        held = true
+      end
+      failed = failed or foreign[slot[i]]
+    end
+    held = held or (quotas > 0 and quotas == quotas_refused)
   end
-  if any_foreign(first, last) then
-    restore()
-    return fail()
-  end
-  if not held and (quotas == 0 or quotas_refused < quotas) then
-    return
+  if not failed and not held then
+    return last
   end
 
-  restore()
-  for i = first, last do
-    if role[i] == SHADOW then
-      decide(i, false)
-    elseif allowed[i] then
-      look(i)
+  if saved then
+    for i = first, last do
+      local s = slot[i]
+      A[s], B[s], C[s], D[s], changed[s] = a[i], b[i], c[i], d[i], e[i]
     end
   end
+  for i = first, last do
+    if failed then
+      reply[i] = FOREIGN_RECORD
+    elseif role[i] == SHADOW then
+      decide(i, slot[i], letter[i], hits[i], q1[i], q2[i], q3[i], false)
+    elseif allowed[i] then
+      local _, remaining, reset, _, next_after, delay, used =
+        take(slot[i], letter[i], 0, q1[i], q2[i], q3[i], false)
+      reply[i] = pack('<Bdddddd', ALLOWED, remaining, reset, 0, next_after, delay, used)
+    end
+  end
+  return last
 end
 
-local function per_counter(first, last)
-  for i = first, last do
-    if not is_foreign(i) then
-      mend(i)
-      decide(i, true)
+local i = 1
+while i <= total do
+  local letter, _, together, _, hits, q1, q2, q3 =
+    unpack_struct('<BBBBdddd', arguments, HEADER + (i - 1) * RECORD + 1)
+  if together == 1 then
+    i = all_or_nothing(i)
+  else
+    local slot = by_name[KEYS[i]]
+    if not foreign[slot] and kind[slot] == letter then
+      mend(slot, letter, q1, q2, q3)
+      decide(i, slot, letter, hits, q1, q2, q3, true)
     end
-    if is_foreign(i) then
+    if foreign[slot] or kind[slot] ~= letter then
       reply[i] = FOREIGN_RECORD
     end
   end
-end
-
-local first = 1
-while first <= total do
-  local last = first
-  while last < total and opens[last + 1] == 0 do
-    last = last + 1
-  end
-  if together[first] == 1 then
-    all_or_nothing(first, last)
-  else
-    per_counter(first, last)
-  end
-  first = last + 1
+  i = i + 1
 end
 
 for slot = 1, slots do

@@ -28,7 +28,7 @@ local function log_after(slot, from, to, bound)
   end
   local low, high = from + 1, to - 1
   while low < high do
-    local middle = low + floor((high - low) / 2)
+    local middle = low + div(high - low, 2)
     if log_at(slot, middle) > bound then
       high = middle
     else

@@ -5,7 +5,10 @@ local function token_bucket(slot, capacity, tokens, period, hits, now)
   local amount, at, wait = debt_settle(slot, full, tokens, period, now)
 
   local before = amount
-  local n = hits == 0 and 1 or max(hits, 0)
+  local n = hits
+  if n == 0 then
+    n = 1
+  end
   local allowed = hits < 0 or n <= capacity and amount <= full - n * period
   if hits > 0 and allowed then
     amount = amount + n * period

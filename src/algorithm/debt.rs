@@ -75,10 +75,8 @@ pub(super) fn settle(state: Option<Debt>, full: u64, rate: Rate, now: u64) -> Se
         return none;
     };
     let amount = convert(stored.amount, stored.period, full, rate.period());
-    let elapsed = now
-        .saturating_sub(stored.at)
-        .min(full.div_ceil(rate.tokens()));
-    let amount = amount.saturating_sub(elapsed * rate.tokens());
+    let elapsed = now.saturating_sub(stored.at);
+    let amount = amount.saturating_sub(elapsed.saturating_mul(rate.tokens()));
     if amount == 0 {
         return none;
     }
