@@ -33,6 +33,10 @@ local function div(a, b)
   return (a - fmod(a, b)) / b
 end
 
+local function mod(a, b)
+  return a - div(a, b) * b
+end
+
 local function div_ceil(a, b)
   if a + b <= MAX then
     local x = a / b

@@ -1,11 +1,11 @@
 -- Twin of src/algorithm/fixed_window.rs, which documents the formulas.
 
 local function fixed_window(slot, limit, window, hits, now, counted)
-  local start = now - fmod(now, window)
+  local start = now - mod(now, window)
   local count = 0
   local stored_start = A[slot]
   if stored_start then
-    stored_start = stored_start - fmod(stored_start, window)
+    stored_start = stored_start - mod(stored_start, window)
     if stored_start >= start and stored_start <= now + window then
       start = stored_start
       count = B[slot]
@@ -14,12 +14,14 @@ local function fixed_window(slot, limit, window, hits, now, counted)
   local reset = start + window - now
 
   local before = count
-  local n = max(hits, 0)
   local allowed
   if hits > 0 then
-    allowed = count + n <= limit
+    allowed = count + hits <= limit
     if allowed or counted then
-      count = min(count + n, MAX)
+      count = count + hits
+      if count > MAX then
+        count = MAX
+      end
     end
   elseif hits == 0 then
     if counted then
@@ -35,7 +37,7 @@ local function fixed_window(slot, limit, window, hits, now, counted)
   local retry = -1
   if allowed then
     retry = 0
-  elseif n <= limit and (limit > 0 or counted) then
+  elseif hits <= limit and (limit > 0 or counted) then
     retry = reset
   end
   local next_after = -1
@@ -46,5 +48,9 @@ local function fixed_window(slot, limit, window, hits, now, counted)
     A[slot], B[slot] = start, count
     changed[slot] = reset + GRACE
   end
-  return allowed, max(limit - count, 0), reset, retry, next_after, 0, count
+  local remaining = limit - count
+  if remaining < 0 then
+    remaining = 0
+  end
+  return allowed, remaining, reset, retry, next_after, 0, count
 end

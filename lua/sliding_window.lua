@@ -23,12 +23,12 @@ local function sliding_until(limit, window, count, previous, left, n)
 end
 
 local function sliding_window(slot, limit, window, hits, now)
-  local start = now - fmod(now, window)
+  local start = now - mod(now, window)
   local count = 0
   local previous = 0
   local stored_start = A[slot]
   if stored_start then
-    stored_start = stored_start - fmod(stored_start, window)
+    stored_start = stored_start - mod(stored_start, window)
     if stored_start >= start and stored_start <= now + window then
       start = stored_start
       count = B[slot]

@@ -118,3 +118,47 @@ fn convert(amount: u64, from: u64, full: u64, to: u64) -> u64 {
         whole * to + part
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_debt_keeps_its_tokens_when_the_rate_changes(
+            amount in prop_oneof![0..1_000_000u64, 0..=MAX],
+            from in prop_oneof![1..1_000_000u64, 1..=MAX],
+            to in prop_oneof![1..1_000_000u64, 1..=MAX],
+            full in prop_oneof![1..1_000_000_000u64, 1..=MAX],
+        ) {
+            prop_assume!(full >= to);
+            let got = convert(amount, from, full, to);
+            prop_assert!(got <= full);
+            let product = u128::from(amount) * u128::from(to);
+            let exact = product.div_ceil(u128::from(from)).min(u128::from(full));
+            if from == to {
+                prop_assert_eq!(got, amount.min(full));
+            }
+            prop_assert!(u128::from(got) >= exact, "nothing is forgiven: {got} {exact}");
+            // The halved fraction is off by a few parts of its own size, which is less than one token.
+            prop_assert!(u128::from(got) - exact <= u128::from(to));
+            if to <= 1_000_000 && from <= 1_000_000 {
+                prop_assert_eq!(u128::from(got), exact);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_owed_is_no_state() {
+        let rate = Rate::new(2, 1_000_000, 5).expect("fits");
+        let ahead = Debt {
+            amount: 0,
+            at: 900,
+            period: rate.period(),
+        };
+        let settled = settle(Some(ahead), 5 * rate.period(), rate, 100);
+        assert_eq!((settled.amount, settled.at, settled.wait), (0, 100, 0));
+    }
+}

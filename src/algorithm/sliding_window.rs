@@ -120,3 +120,55 @@ fn tick(limit: u64, count: u64, window: u64) -> u64 {
         window.div_ceil(most)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{
+        super::{MAX_WINDOW, SECOND},
+        *,
+    };
+
+    proptest! {
+        #[test]
+        fn a_coarse_tick_never_admits_what_the_exact_estimate_refuses(
+            limit in prop_oneof![1..100u64, 1..=MAX],
+            window in prop_oneof![Just(SECOND), 1..=MAX_WINDOW],
+            part in 0.0..1.0f64,
+            count in 0.0..1.0f64,
+            previous in 0.0..1.0f64,
+            n in 0.0..1.0f64,
+        ) {
+            let of = |whole: u64, part: f64| (whole as f64 * part) as u64;
+            let start = window * (1_767_571_200 * SECOND / window);
+            let state = State {
+                start,
+                count: of(limit, count),
+                previous: of(limit, previous),
+            };
+            let n = of(limit - state.count, n).max(1);
+            let now = start + of(window - 1, part);
+            let (outcome, _) = take(Some(state), limit, window, n as i64, now);
+
+            let left = u128::from(start + window - now);
+            let weighted = u128::from(state.previous) * left;
+            let asked = u128::from(state.count + n) * u128::from(window);
+            let fits = weighted + asked <= u128::from(limit) * u128::from(window);
+            if outcome.allowed {
+                prop_assert!(fits);
+            }
+            if tick(limit, state.previous, window) == 1 {
+                prop_assert_eq!(outcome.allowed, fits);
+            }
+        }
+    }
+
+    #[test]
+    fn a_tick_is_fine_for_ordinary_limits() {
+        let day = 86_400 * SECOND;
+        assert_eq!(tick(104_249, 0, day), 1);
+        assert_eq!(tick(1_000_000, 0, day), 10);
+        assert_eq!(tick(1_000_000_000, 0, SECOND), 1);
+    }
+}

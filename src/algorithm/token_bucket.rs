@@ -55,3 +55,43 @@ pub fn take(
 pub fn mend(state: Debt, capacity: u64, rate: Rate, now: u64) -> Option<(Debt, u64)> {
     debt::mend(state, capacity * rate.period(), rate, now)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// The generic cell rate algorithm, written down on its own: one number, the theoretical arrival time.
+        #[test]
+        fn decides_as_gcra_does(
+            capacity in 1..20u64,
+            spacing in 1..1_000_000u64,
+            steps in prop::collection::vec((0..2_000_000u64, 0..25i64), 1..60),
+        ) {
+            let rate = Rate::new(1, spacing, capacity).expect("fits");
+            let mut now = 1_767_571_200_000_000;
+            let mut arrival = now;
+            let mut state = None;
+            for (moved, hits) in steps {
+                now += moved;
+                let (outcome, changed) = take(state, capacity, rate, hits, now);
+                state = changed.map(|(state, _)| state).or(state);
+
+                arrival = arrival.max(now);
+                let n = hits.max(1) as u64;
+                let after = arrival + n * spacing;
+                let allowed = after - now <= capacity * spacing;
+                prop_assert_eq!(outcome.allowed, allowed);
+                let retry = if allowed { Some(0) } else { Some(after - capacity * spacing - now) };
+                prop_assert_eq!(outcome.retry_after, retry.filter(|_| n <= capacity));
+                if allowed && hits > 0 {
+                    arrival = after;
+                }
+                prop_assert_eq!(outcome.reset_after, arrival - now);
+                prop_assert_eq!(outcome.remaining, (now + capacity * spacing - arrival) / spacing);
+            }
+        }
+    }
+}

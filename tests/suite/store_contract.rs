@@ -309,6 +309,40 @@ async fn a_log_of_many_entries_is_written_and_searched_in_parts() {
 }
 
 #[tokio::test]
+async fn a_look_or_a_refusal_leaves_redis_untouched() {
+    let bench = Bench::redis();
+    let server = bench.server.as_ref().expect("a Redis bench");
+    let mut connection = server.connection();
+    for quota in five() {
+        let ask = |hits| [counter("still", quota, hits)];
+        // The queue takes more than its slots: the last may begin after what came before.
+        for hits in [quota.capacity() as i64, 1] {
+            bench.all(&ask(hits), Atomicity::AllOrNothing).await;
+        }
+        let mut trace = || -> (Vec<u8>, i64) {
+            let key = ask(0)[0].key.clone();
+            let dump = redis::cmd("DUMP")
+                .arg(key.as_bytes())
+                .query(&mut connection);
+            let expiry = redis::cmd("PEXPIRETIME")
+                .arg(key.as_bytes())
+                .query(&mut connection);
+            (dump.expect("DUMP"), expiry.expect("PEXPIRETIME"))
+        };
+        let before = trace();
+        assert!(before.1 > 0);
+        for hits in [0, 1, 100] {
+            let outcome = bench.all(&ask(hits), Atomicity::AllOrNothing).await[0];
+            assert!(!outcome.allowed, "{quota:?} {hits} {outcome:?}");
+        }
+        for atomicity in [Atomicity::PerCounter, Atomicity::AllOrNothing] {
+            bench.all(&ask(0), atomicity).await;
+        }
+        assert_eq!(trace(), before, "{quota:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_same_key_many_times_in_a_call_is_one_write() {
     let bench = Bench::redis();
     let server = bench.server.as_ref().expect("a Redis bench");
