@@ -1,5 +1,11 @@
-//! The integration suite: one binary for all of it.
+//! The integration suite: one binary for all of it, over real servers.
 
+mod all_or_nothing;
+mod foreign_data;
+mod model;
+mod redis_failures;
 mod rules_check;
 mod rules_fuzz;
 mod rules_watch;
+mod store_contract;
+mod support;

@@ -1,11 +1,8 @@
 //! What the tests share: real parts, started for one test and gone with it.
 
-pub mod envoy;
-pub mod http;
-pub mod process;
+pub mod quotas;
 pub mod redis;
-pub mod rules;
-pub mod service;
+pub mod stores;
 
 use std::time::Duration;
 
