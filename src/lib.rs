@@ -1,6 +1,7 @@
 //! Palang decides whether a request may go through: rate limits for Envoy and everything that can ask over gRPC or
 //! HTTP.
 
+pub mod go_values;
 pub mod request;
 pub mod unit;
 
