@@ -66,7 +66,9 @@ pub fn boolean(text: &str) -> Result<bool, Malformed> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
         "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
-        _ => Err(Malformed::new("expected true or false (or 1, t, T, 0, f, F)")),
+        _ => Err(Malformed::new(
+            "expected true or false (or 1, t, T, 0, f, F)",
+        )),
     }
 }
 
@@ -119,7 +121,9 @@ pub fn count(text: &str) -> Result<usize, Malformed> {
 /// A number without a unit, an unknown unit, or a negative one.
 pub fn duration(text: &str) -> Result<Duration, Malformed> {
     let wrong = || {
-        Malformed::new("expected a duration such as 10s, 150us, 1h30m or 0 (units ns, us, ms, s, m, h)")
+        Malformed::new(
+            "expected a duration such as 10s, 150us, 1h30m or 0 (units ns, us, ms, s, m, h)",
+        )
     };
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest == "0" {
@@ -227,7 +231,9 @@ pub fn host(text: &str) -> Result<String, Malformed> {
     };
     bare.filter(|host| !host.contains(|c: char| c.is_whitespace() || "/[]".contains(c)))
         .map(str::to_owned)
-        .ok_or_else(|| Malformed::new("expected a host name or an IP address, such as 0.0.0.0 or ::"))
+        .ok_or_else(|| {
+            Malformed::new("expected a host name or an IP address, such as 0.0.0.0 or ::")
+        })
 }
 
 #[cfg(test)]
@@ -259,7 +265,16 @@ mod tests {
         ] {
             assert_eq!(integer(text), Ok(number), "{text}");
         }
-        for text in ["", "-1", "+1", "1.0", "x", "0x", "18446744073709551616", "1_"] {
+        for text in [
+            "",
+            "-1",
+            "+1",
+            "1.0",
+            "x",
+            "0x",
+            "18446744073709551616",
+            "1_",
+        ] {
             assert!(integer(text).is_err(), "{text}");
         }
         assert_eq!(port("65535"), Ok(65535));
@@ -284,7 +299,18 @@ mod tests {
         ] {
             assert_eq!(duration(text), Ok(Duration::from_nanos(nanos)), "{text}");
         }
-        for text in ["", "10", "-1s", "1d", "s", ".s", "1s1", "1..5s", "9999999999h", "1 s"] {
+        for text in [
+            "",
+            "10",
+            "-1s",
+            "1d",
+            "s",
+            ".s",
+            "1s1",
+            "1..5s",
+            "9999999999h",
+            "1 s",
+        ] {
             assert!(duration(text).is_err(), "{text}");
         }
     }
@@ -299,7 +325,11 @@ mod tests {
             ("localhost:6070", "localhost", 6070),
         ] {
             let address = address(text).unwrap();
-            assert_eq!((address.host.as_str(), address.port), (host, port), "{text}");
+            assert_eq!(
+                (address.host.as_str(), address.port),
+                (host, port),
+                "{text}"
+            );
         }
         for text in ["", "9090", "::1:80", "[::1:80", "host:", "host:http"] {
             assert!(address(text).is_err(), "{text}");

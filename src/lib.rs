@@ -12,6 +12,13 @@ pub mod rules;
 pub mod store;
 pub mod verdict;
 
+pub mod server;
+
+pub mod app;
+pub mod cli;
+pub mod settings;
+pub mod shutdown;
+
 pub mod telemetry;
 pub mod time;
 

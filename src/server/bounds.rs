@@ -4,6 +4,7 @@ use crate::go_values;
 
 /// The bounds of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
+#[group(skip)]
 #[command(next_help_heading = "Bounds")]
 pub struct Bounds {
     /// Most descriptors of one request.

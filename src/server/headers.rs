@@ -60,7 +60,12 @@ impl Headers {
         let mut headers = Vec::new();
         if let Some(figures) = Figures::of(verdict) {
             if let Some(triple) = &self.triple {
-                figures.push_triple(&mut headers, &triple.limit, &triple.remaining, &triple.reset);
+                figures.push_triple(
+                    &mut headers,
+                    &triple.limit,
+                    &triple.remaining,
+                    &triple.reset,
+                );
             }
             for style in &self.styles {
                 match style {

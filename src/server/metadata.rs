@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The metadata of `verdict` on `request`.
-pub fn of(verdict: &Verdict, request: &Request, addends: &Addends) -> Struct {
+pub(super) fn of(verdict: &Verdict, request: &Request, addends: &Addends) -> Struct {
     let mut fields = Struct::default();
     set(&mut fields, "domain", text(&request.domain));
     let descriptors = request
@@ -129,4 +129,100 @@ fn list(values: impl Iterator<Item = Value>) -> Value {
 
 const fn structure(fields: Struct) -> Value {
     kind(Kind::StructValue(fields))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        algorithm::Outcome,
+        request::Override,
+        rules::{Modes, Rule},
+        server::{
+            fixtures::{allowed, metadata, refused, request, rule, rules, verdict},
+            json::response,
+        },
+        unit::Unit,
+    };
+
+    #[track_caller]
+    fn check(rule_metadata: &[Json], outcomes: &[Outcome], expected: &Json) {
+        let keys = ["a", "b"];
+        let rules = rules(keys.iter().zip(rule_metadata).map(|(key, json)| Rule {
+            metadata: metadata(json),
+            quota: true,
+            ..rule(key)
+        }));
+        let request = request(&keys[..rule_metadata.len()]);
+        for _ in 0..2 {
+            // The second time shows that the first left nothing behind.
+            let verdict = verdict(&rules, &request, Modes::default(), outcomes);
+            let shown = of(&verdict, &request, &Addends::default());
+            assert_eq!(as_json(shown)["metadata"], *expected);
+        }
+    }
+
+    fn as_json(fields: Struct) -> Json {
+        let answer = crate::proto::envoy::service::ratelimit::v3::RateLimitResponse {
+            dynamic_metadata: Some(fields),
+            ..Default::default()
+        };
+        let written: Json = serde_json::from_slice(&response(&answer).unwrap()).unwrap();
+        written["dynamicMetadata"].clone()
+    }
+
+    #[test]
+    fn metadata_of_passing_rules_is_merged() {
+        check(
+            &[json!({"svc": "one"}), json!({"svc": "two"})],
+            &[refused(Some(1)), allowed(4)],
+            &json!({"svc": "two"}),
+        );
+        check(
+            &[
+                json!({"svc": "one", "nest": {"p": 1}}),
+                json!({"svc": "two", "extra": ["e"], "nest": {"p": 2, "q": 3}}),
+            ],
+            &[allowed(1), allowed(4)],
+            &json!({"svc": "one", "extra": ["e"], "nest": {"p": 1, "q": 3}}),
+        );
+        check(&[json!({})], &[allowed(1)], &Json::Null);
+    }
+
+    #[test]
+    fn the_request_is_repeated() {
+        let mut asked = request(&["a", "none"]);
+        asked.descriptors[1].limit = Some(Override {
+            requests_per_unit: 5,
+            unit: Unit::Week,
+        });
+        let addends = Addends {
+            request: 2,
+            descriptors: vec![Some(0), None],
+        };
+        let delayed = Outcome {
+            delay: 1_500,
+            ..allowed(1)
+        };
+        let verdict = verdict(
+            &rules([rule("a")]),
+            &asked,
+            Modes::default(),
+            &[delayed, allowed(1)],
+        );
+        assert_eq!(
+            as_json(of(&verdict, &asked, &addends)),
+            json!({
+                "domain": "d",
+                "descriptors": [
+                    {"entries": ["a=x"], "hitsAddend": 0},
+                    {"entries": ["none=x"], "limit": {"requests_per_unit": 5, "unit": "WEEK"}},
+                ],
+                "hitsAddend": 2,
+                "delay_ms": 1.5,
+            })
+        );
+    }
 }

@@ -24,7 +24,7 @@ use crate::{
 
 /// A request that is not answered: which field, and what is wrong with it. Never holds the caller's own text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadRequest {
+pub(super) struct BadRequest {
     /// Such as `descriptors[2].entries[0].value`.
     pub field: String,
     /// What is wrong with it.
@@ -33,7 +33,7 @@ pub struct BadRequest {
 
 /// What is wrong with a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub(super) enum Reason {
     /// No domain.
     NoDomain,
     /// No descriptors.
@@ -48,7 +48,7 @@ pub enum Reason {
 
 impl BadRequest {
     /// What to count it under.
-    pub fn bound(&self) -> Bound {
+    pub(super) fn bound(&self) -> Bound {
         match self.reason {
             Reason::NoDomain | Reason::NoDescriptors | Reason::Unit(_) => Bound::Meaning,
             Reason::TooMany(bound, _) | Reason::TooLong(bound, _) => bound,
@@ -75,7 +75,7 @@ impl fmt::Display for BadRequest {
 
 /// What the wire said of hits, kept for the dynamic metadata, which repeats it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Addends {
+pub(super) struct Addends {
     /// The request's own; 0 when it said none.
     pub request: u32,
     /// Each descriptor's own.
@@ -84,7 +84,7 @@ pub struct Addends {
 
 impl Addends {
     /// The hits as `message` says them.
-    pub fn of(message: &RateLimitRequest) -> Self {
+    pub(super) fn of(message: &RateLimitRequest) -> Self {
         Self {
             request: message.hits_addend,
             descriptors: message
@@ -100,7 +100,7 @@ impl Addends {
 ///
 /// # Errors
 /// The first field that is wrong.
-pub fn request(message: RateLimitRequest, bounds: &Bounds) -> Result<Request, BadRequest> {
+pub(super) fn request(message: RateLimitRequest, bounds: &Bounds) -> Result<Request, BadRequest> {
     let refuse = |field: &str, reason| {
         Err(BadRequest {
             field: field.to_owned(),
@@ -217,7 +217,7 @@ fn unit(number: i32) -> Option<Unit> {
 }
 
 /// Writes the answer, without headers and metadata.
-pub fn response(verdict: &Verdict) -> RateLimitResponse {
+pub(super) fn response(verdict: &Verdict) -> RateLimitResponse {
     RateLimitResponse {
         overall_code: code(verdict.code).into(),
         statuses: (0..verdict.statuses.len())

@@ -19,14 +19,14 @@ const UNKNOWN_DOMAINS: usize = 100;
 /// What counts in place of a series there is no room for.
 pub(super) const OTHER: &str = "other";
 
-/// The text of each level of a series.
-type Levels = Box<[Box<str>]>;
+/// Series of one domain, by the text of each level.
+type ByLevels = HashMap<Box<[Box<str>]>, Arc<RuleSeries>>;
 
 /// The series, by domain and levels. Series are never taken away: a counter that vanishes reads as a reset.
 #[derive(Debug)]
 pub(super) struct Catalogue {
     /// Made by rules: as many as operators wrote.
-    rules: RwLock<HashMap<Box<str>, HashMap<Levels, Arc<RuleSeries>>>>,
+    rules: RwLock<HashMap<Box<str>, ByLevels>>,
     /// Made by request text.
     texts: RwLock<HashMap<Box<str>, Texts>>,
     unknown: RwLock<HashMap<Box<str>, AtomicU64>>,
@@ -37,7 +37,7 @@ pub(super) struct Catalogue {
 
 #[derive(Debug, Default)]
 struct Texts {
-    series: HashMap<Levels, Arc<RuleSeries>>,
+    series: ByLevels,
     other: Arc<RuleSeries>,
 }
 
@@ -191,9 +191,6 @@ mod tests {
     fn a_rule_keeps_its_series_across_reloads() {
         let catalogue = Catalogue::new(1);
         let first = catalogue.of_rule("d", &["k".into()]);
-        assert!(Arc::ptr_eq(
-            &first,
-            &catalogue.of_rule("d", &["k".into()])
-        ));
+        assert!(Arc::ptr_eq(&first, &catalogue.of_rule("d", &["k".into()])));
     }
 }

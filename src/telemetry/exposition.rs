@@ -30,7 +30,11 @@ pub(super) fn prometheus(metrics: &Metrics) -> String {
     // Deeper levels are summed into the first two, as the reference's mapping does.
     let mut series: BTreeMap<(String, String, String), Sums> = BTreeMap::new();
     metrics.catalogue.each(|domain, levels, sums| {
-        let level = |index: usize| levels.get(index).map_or_else(String::new, |text| sanitised(text));
+        let level = |index: usize| {
+            levels
+                .get(index)
+                .map_or_else(String::new, |text| sanitised(text))
+        };
         let total = series
             .entry((sanitised(domain), level(0), level(1)))
             .or_default();
@@ -42,7 +46,12 @@ pub(super) fn prometheus(metrics: &Metrics) -> String {
         let name = format!("ratelimit_service_rate_limit_{name}");
         head(&mut text, &name, HELP[index]);
         for ((domain, key1, key2), sums) in &series {
-            let _ = write!(text, "{name}{{domain=\"{}\",key1=\"{}\"", Label(domain), Label(key1));
+            let _ = write!(
+                text,
+                "{name}{{domain=\"{}\",key1=\"{}\"",
+                Label(domain),
+                Label(key1)
+            );
             if !key2.is_empty() {
                 let _ = write!(text, ",key2=\"{}\"", Label(key2));
             }
@@ -118,7 +127,10 @@ pub(super) fn stats(metrics: &Metrics) -> String {
     }
     for (name, counter) in [
         ("call.should_rate_limit.redis_error", &metrics.store_errors),
-        ("call.should_rate_limit.service_error", &metrics.service_errors),
+        (
+            "call.should_rate_limit.service_error",
+            &metrics.service_errors,
+        ),
         ("config_load_success", &metrics.loads),
         ("config_load_error", &metrics.refused_loads),
         ("global_shadow_mode", &metrics.shadowed),

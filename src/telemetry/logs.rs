@@ -24,6 +24,7 @@ use crate::go_values::Malformed;
 
 /// Settings of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
+#[group(skip)]
 #[command(next_help_heading = "Log")]
 pub struct Args {
     /// Least level that is written: error (also panic, fatal), warn (warning), info, debug or trace.
@@ -84,7 +85,12 @@ pub fn start(args: Args) -> Result<(), TryInitError> {
     let registry = tracing_subscriber::registry();
     match args.log_format {
         Format::Text => registry
-            .with(lines.with_ansi(false).with_target(false).with_filter(targets))
+            .with(
+                lines
+                    .with_ansi(false)
+                    .with_target(false)
+                    .with_filter(targets),
+            )
             .try_init(),
         Format::Json => registry
             .with(lines.event_format(JsonLines).with_filter(targets))

@@ -14,12 +14,12 @@ use prometheus_client::{
     registry::Registry,
 };
 
+pub use super::series::RuleSeries;
 use super::{
     catalogue::Catalogue,
     exposition,
     series::{Decided, NearRatio},
 };
-pub use super::series::RuleSeries;
 use crate::{
     go_values::{self, Malformed},
     request::Request,
@@ -30,6 +30,7 @@ use crate::{
 
 /// Settings of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
+#[group(skip)]
 #[command(next_help_heading = "Metrics")]
 pub struct Args {
     /// Share of a limit from which on hits count as near it, 0 to 1.
@@ -115,16 +116,18 @@ struct PortLabel {
 
 /// Upper bounds of the response times, seconds: 50 us to 1 s.
 const BUCKETS: [f64; 14] = [
-    0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0,
+    0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5,
+    1.0,
 ];
 
 impl Metrics {
     /// Fresh instruments, all at zero.
     pub fn new(args: Args) -> Self {
         let mut registry = Registry::default();
-        let times = Family::<MethodLabel, Histogram, fn() -> Histogram>::new_with_constructor(|| {
-            Histogram::new(BUCKETS)
-        });
+        let times =
+            Family::<MethodLabel, Histogram, fn() -> Histogram>::new_with_constructor(|| {
+                Histogram::new(BUCKETS)
+            });
         let in_flight = Gauge::default();
         let bad_requests = Family::default();
         let connections = Family::default();
@@ -140,7 +143,11 @@ impl Metrics {
             "Calls refused for what they hold, by the bound they break",
             bad_requests.clone(),
         );
-        registry.register("palang_connections", "Open connections", connections.clone());
+        registry.register(
+            "palang_connections",
+            "Open connections",
+            connections.clone(),
+        );
         registry.register(
             "palang_refused_connections",
             "Connections closed at once because there are too many",

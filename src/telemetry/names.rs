@@ -6,7 +6,13 @@ use std::fmt::{self, Write};
 pub(super) fn sanitised(part: &str) -> String {
     let mut bytes: Vec<u8> = part
         .bytes()
-        .map(|byte| if matches!(byte, b':' | b'|') { b'_' } else { byte })
+        .map(|byte| {
+            if matches!(byte, b':' | b'|') {
+                b'_'
+            } else {
+                byte
+            }
+        })
         .collect();
     let mut at = 0;
     while at < bytes.len() {
@@ -28,25 +34,22 @@ pub(super) fn sanitised(part: &str) -> String {
 fn ipv4(text: &[u8]) -> Option<(usize, [usize; 3])> {
     let mut at = 0;
     let mut dots = [0; 3];
-    for number in 0..4 {
-        let digits = text[at..]
-            .iter()
-            .take(3)
-            .take_while(|byte| byte.is_ascii_digit())
-            .count();
-        if digits == 0 {
+    for dot in &mut dots {
+        at += digits(&text[at..])?;
+        if text.get(at) != Some(&b'.') {
             return None;
         }
-        at += digits;
-        if number < 3 {
-            if text.get(at) != Some(&b'.') {
-                return None;
-            }
-            dots[number] = at;
-            at += 1;
-        }
+        *dot = at;
+        at += 1;
     }
+    at += digits(&text[at..])?;
     Some((at, dots))
+}
+
+/// How many of the digits that `text` starts with make a number, which has at most three.
+fn digits(text: &[u8]) -> Option<usize> {
+    let digits = text.iter().take(3);
+    Some(digits.take_while(|byte| byte.is_ascii_digit()).count()).filter(|&digits| digits > 0)
 }
 
 /// A label's value between its quotes, for the Prometheus text format.

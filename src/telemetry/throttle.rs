@@ -50,7 +50,10 @@ mod tests {
         let clock = Clock::manual(Timestamp::from_micros(SECOND));
         let throttle = Throttle::new(clock.clone());
         let passed = |_| throttle.pass();
-        assert_eq!((0..3).map(passed).collect::<Vec<_>>(), [Some(0), None, None]);
+        assert_eq!(
+            (0..3).map(passed).collect::<Vec<_>>(),
+            [Some(0), None, None]
+        );
         clock.set(Timestamp::from_micros(2 * SECOND));
         assert_eq!((0..2).map(passed).collect::<Vec<_>>(), [Some(2), None]);
     }
