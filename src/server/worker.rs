@@ -123,6 +123,7 @@ impl Workers {
             let (connections, incoming) = mpsc::unbounded_channel();
             let (started, ready) = oneshot::channel();
             let (ended, done) = oneshot::channel();
+            serving.answers.metrics.worker(number);
             let serving = serving.clone();
             let limiter = limiter.clone();
             thread::Builder::new()
@@ -156,8 +157,9 @@ impl Workers {
         let least = self
             .workers
             .iter()
-            .min_by_key(|worker| worker.live.load(port));
-        let Some(worker) = least else {
+            .enumerate()
+            .min_by_key(|(_, worker)| worker.live.load(port));
+        let Some((number, worker)) = least else {
             return;
         };
         // Small answers must not wait for more to send. A socket that refuses is already broken.
@@ -170,7 +172,7 @@ impl Workers {
             port,
             live: worker.live.clone(),
             _room: room,
-            _open: self.metrics.connection(port.name()),
+            _open: self.metrics.connection(port.name(), number),
         };
         let connection = Connection {
             port,
@@ -180,14 +182,6 @@ impl Workers {
         if worker.connections.send(connection).is_err() {
             tracing::debug!("a connection came after the end");
         }
-    }
-
-    /// Connections each worker has, of both kinds.
-    pub fn live(&self) -> Vec<usize> {
-        self.workers
-            .iter()
-            .map(|worker| worker.live.load(Port::Grpc).1)
-            .collect()
     }
 
     /// Waits until every worker has ended.

@@ -69,6 +69,7 @@ pub struct Metrics {
     in_flight: Gauge,
     bad_requests: Family<BoundLabel, Counter>,
     connections: Family<PortLabel, Gauge>,
+    worker_connections: Family<WorkerLabel, Gauge>,
     refused_connections: Family<PortLabel, Counter>,
     registry: Registry,
     /// Durations are not decisions: they are measured by the real clock, also where a test stops the other one.
@@ -114,6 +115,11 @@ struct PortLabel {
     port: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WorkerLabel {
+    worker: u64,
+}
+
 /// Upper bounds of the response times, seconds: 50 us to 1 s.
 const BUCKETS: [f64; 14] = [
     0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5,
@@ -131,6 +137,7 @@ impl Metrics {
         let in_flight = Gauge::default();
         let bad_requests = Family::default();
         let connections = Family::default();
+        let worker_connections = Family::default();
         let refused_connections = Family::default();
         registry.register(
             "ratelimit_service_response_time_seconds",
@@ -147,6 +154,11 @@ impl Metrics {
             "palang_connections",
             "Open connections",
             connections.clone(),
+        );
+        registry.register(
+            "palang_worker_connections",
+            "Open connections of each worker",
+            worker_connections.clone(),
         );
         registry.register(
             "palang_refused_connections",
@@ -175,6 +187,7 @@ impl Metrics {
             in_flight,
             bad_requests,
             connections,
+            worker_connections,
             refused_connections,
             registry,
             clock: Clock::system(),
@@ -271,11 +284,27 @@ impl Metrics {
         self.refused_loads.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a connection on `port` as open, until the returned value is dropped.
-    pub fn connection(&self, port: &'static str) -> Open {
-        let gauge = self.connections.get_or_create_owned(&PortLabel { port });
-        gauge.inc();
-        Open(gauge)
+    /// Shows that worker's connections from now on, be there none.
+    pub fn worker(&self, worker: usize) {
+        self.of_worker(worker).set(0);
+    }
+
+    /// Counts a connection on `port` of that worker as open, until the returned value is dropped.
+    pub fn connection(&self, port: &'static str, worker: usize) -> Open {
+        let gauges = [
+            self.connections.get_or_create_owned(&PortLabel { port }),
+            self.of_worker(worker),
+        ];
+        for gauge in &gauges {
+            gauge.inc();
+        }
+        Open(gauges)
+    }
+
+    fn of_worker(&self, worker: usize) -> Gauge {
+        self.worker_connections.get_or_create_owned(&WorkerLabel {
+            worker: worker as u64,
+        })
     }
 
     /// Counts a connection on `port` that was closed at once.
@@ -328,10 +357,12 @@ impl Drop for Call {
 
 /// An open connection.
 #[derive(Debug)]
-pub struct Open(Gauge);
+pub struct Open([Gauge; 2]);
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.dec();
+        for gauge in &self.0 {
+            gauge.dec();
+        }
     }
 }

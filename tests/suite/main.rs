@@ -1,1 +1,4 @@
-
+mod server_grpc;
+mod server_harness;
+mod server_http;
+mod server_life;
