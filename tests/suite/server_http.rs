@@ -1,5 +1,10 @@
 //! The HTTP ports: `/json`, `/healthcheck`, metrics and debug.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot unwrap hides what it found"
+)]
+
 use palang::store::StoreError;
 use proptest::{collection::vec, prelude::any, strategy::Strategy as _, test_runner};
 use serde_json::{Value, json};
