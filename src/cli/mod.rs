@@ -1,11 +1,12 @@
 //! The command line: one file for each command.
 
+pub mod check;
 mod client;
 mod decide;
 mod healthcheck;
 mod serve;
 
-use std::{ffi::OsString, path::Path, process::ExitCode};
+use std::{ffi::OsString, io, path::Path, process::ExitCode};
 
 use clap::{CommandFactory as _, Parser};
 
@@ -23,6 +24,7 @@ const USAGE: u8 = 64;
     after_help = "\
 Examples:
   palang serve --rules examples/quickstart
+  palang check examples/quickstart
   palang decide --domain mongo --descriptor database=users
   palang healthcheck"
 )]
@@ -35,6 +37,7 @@ struct Palang {
 enum Command {
     /// Answer requests
     Serve(Box<serve::Args>),
+    Check(check::Args),
     /// Ask a running service, as a proxy would, and show what it says
     Decide(decide::Args),
     /// Ask a running service whether it is ready
@@ -47,6 +50,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match check::<Palang>(Palang::command(), &arguments) {
         Checked::Good(palang) => match palang.command {
             Command::Serve(args) => serve::run(*args),
+            Command::Check(args) => check::run(&args, &mut io::stdout()).unwrap_or_else(|cause| {
+                eprintln!("palang: cannot write what was found: {cause}");
+                ExitCode::FAILURE
+            }),
             Command::Decide(args) => decide::run(args),
             Command::Healthcheck(args) => healthcheck::run(&args),
         },

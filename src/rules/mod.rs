@@ -2,12 +2,20 @@
 //!
 //! Knows no store and no wire. A [`Rules`] that exists is valid.
 
+pub mod compile;
+mod dump;
+mod file;
 mod limit;
 mod pattern;
 mod plan;
+mod report;
+mod scalar;
+pub mod source;
 mod tree;
 
+pub use compile::{Compiled, Domains, Source, Warnings};
 pub use limit::{Limit, Place, Rule, RuleId, Series};
 pub use pattern::Pattern;
 pub use plan::{Modes, Plan, Step};
+pub use report::{CompileError, Mistake};
 pub use tree::{Domain, DomainBuilder, Node, NodeId, Rules, RulesBuilder};

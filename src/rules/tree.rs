@@ -13,6 +13,8 @@ use crate::request::Entry;
 pub struct Rules {
     domains: HashMap<Box<str>, Domain>,
     rules: Vec<Rule>,
+    hash: u64,
+    files: Box<[Box<str>]>,
 }
 
 /// The rules of one domain.
@@ -119,6 +121,17 @@ impl Rules {
         &self.rules
     }
 
+    /// A fingerprint of the files they were made from: equal on every replica that has the same rules. 0 when they
+    /// were not made from files.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// The files they were made from, in the order read.
+    pub fn files(&self) -> &[Box<str>] {
+        &self.files
+    }
+
     /// The rule of that id.
     pub fn rule(&self, id: RuleId) -> &Rule {
         &self.rules[id.index()]
@@ -208,6 +221,12 @@ impl RulesBuilder {
             domain,
             rules: &mut self.rules.rules,
         }
+    }
+
+    /// Notes what the rules were made from, for [`Rules::hash`] and [`Rules::files`].
+    pub fn origin(&mut self, hash: u64, files: Box<[Box<str>]>) {
+        self.rules.hash = hash;
+        self.rules.files = files;
     }
 
     /// The finished rules.

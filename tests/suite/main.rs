@@ -1,5 +1,8 @@
-//! One integration binary: the rooms together, over real sockets.
+//! The integration suite: one binary for all of it.
 
+mod rules_check;
+mod rules_fuzz;
+mod rules_watch;
 mod server_grpc;
 mod server_harness;
 mod server_http;

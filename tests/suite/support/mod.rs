@@ -1,0 +1,37 @@
+//! What the tests share: real parts, started for one test and gone with it.
+
+pub mod envoy;
+pub mod http;
+pub mod process;
+pub mod redis;
+pub mod rules;
+pub mod service;
+
+use std::time::Duration;
+
+/// How long a condition may take on a busy machine before the test gives up on it.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until `condition` gives a value.
+pub async fn eventually<T>(what: &str, condition: impl AsyncFn() -> Option<T>) -> T {
+    within(PATIENCE, what, condition).await
+}
+
+/// Waits until `condition` gives a value, `patience` at most.
+pub async fn within<T>(
+    patience: Duration,
+    what: &str,
+    condition: impl AsyncFn() -> Option<T>,
+) -> T {
+    let deadline = tokio::time::Instant::now() + patience;
+    loop {
+        if let Some(value) = condition().await {
+            return value;
+        }
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "not within {patience:?}: {what}"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

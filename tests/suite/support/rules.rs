@@ -1,0 +1,1 @@
+//! Rules for tests, through the loader that the service uses.
