@@ -3,20 +3,24 @@
 //! Sockets are bound first, so that a mistake in an address shows at once and nothing runs half. The admin ports run on
 //! the caller's runtime, decisions on the workers' own.
 
-use std::{net::SocketAddr, num::NonZeroUsize, sync::Arc, thread, time::Duration};
+use std::{io, net::SocketAddr, num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
 use anyhow::Context as _;
 use tokio::{
     runtime,
+    sync::oneshot,
     task::JoinSet,
-    time::{Instant, sleep, timeout_at},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 
 use crate::{
     limiter::{InForce, Limiter},
-    rules::Rules,
+    rules::{
+        Rules,
+        source::{self, Watcher},
+    },
     server::{
-        Age, Drain, Dump, Listener, Port, Readiness, Serving, Settings as AnswerSettings, Workers,
+        Age, Drain, Listener, Port, Readiness, Serving, Settings as AnswerSettings, Workers,
         debug_port, metrics_port, serve_admin,
     },
     settings::Settings,
@@ -26,10 +30,14 @@ use crate::{
     time::Clock,
 };
 
+/// Longest time that connections wait for the first rules.
+const FIRST_LOAD: Duration = Duration::from_secs(2);
+
 /// A process that has its sockets and serves nobody yet.
 #[derive(Debug)]
 pub struct App {
     settings: Settings,
+    clock: Clock,
     ports: Ports,
     rules: Arc<InForce>,
     metrics: Arc<Metrics>,
@@ -72,7 +80,7 @@ impl Intake {
         self.rules.swap(rules, &self.metrics);
         self.metrics.rules_loaded();
         self.readiness.rules_loaded(domains);
-        tracing::info!(domains, "rules in force");
+        tracing::debug!(domains, "rules in force");
     }
 
     /// Counts rules that cannot be used: what is in force stays in force.
@@ -82,11 +90,11 @@ impl Intake {
 }
 
 impl App {
-    /// Binds every socket.
+    /// Binds every socket. Counters in this process go by `clock`.
     ///
     /// # Errors
     /// The first socket that cannot be bound, with the settings that ask for it.
-    pub fn bind(settings: Settings) -> anyhow::Result<Self> {
+    pub fn bind(settings: Settings, clock: Clock) -> anyhow::Result<Self> {
         let server = &settings.server;
         let ports = Ports {
             grpc: Listener::bind(&server.grpc_host, server.grpc_port, "GRPC_HOST, GRPC_PORT")?,
@@ -104,6 +112,7 @@ impl App {
         };
         Ok(Self {
             ports,
+            clock,
             rules: Arc::default(),
             metrics: Arc::new(Metrics::new(settings.metrics)),
             readiness: Readiness::new(settings.rules.ready_when()),
@@ -130,12 +139,57 @@ impl App {
         }
     }
 
+    /// Serves with the rules and the store of the settings until `shutdown` begins, then finishes in order.
+    ///
+    /// # Errors
+    /// What keeps it from serving.
+    pub async fn run(self, shutdown: Shutdown, reload: Reload) -> anyhow::Result<()> {
+        let (watcher, loaded) = self.watch().context("cannot watch the rules")?;
+        let reloads = tokio::spawn(async move {
+            loop {
+                reload.asked().await;
+                watcher.reload();
+            }
+        });
+        // Connections wait in the meantime; a call that came before the rules would fail for nothing.
+        if !self.settings.rules.force_start_without_initial_config {
+            let _ = timeout(FIRST_LOAD, loaded).await;
+        }
+        let ended = self.with_store(shutdown).await;
+        reloads.abort();
+        ended
+    }
+
+    /// Chooses the store.
+    async fn with_store(self, _shutdown: Shutdown) -> anyhow::Result<()> {
+        anyhow::bail!("this build has no store, clock {:?}", self.clock)
+    }
+
+    /// Watches the rules from now on. What is returned second tells when they have been read for the first time.
+    fn watch(&self) -> io::Result<(Watcher, oneshot::Receiver<()>)> {
+        let source = &self.settings.rules.source;
+        let intake = self.intake();
+        let (first, loaded) = oneshot::channel();
+        let mut first = Some(first);
+        let watcher = Watcher::spawn(source.layout(), source.options(), move |read| {
+            match read {
+                source::Reload::Loaded(loaded) => intake.accept(loaded.rules),
+                source::Reload::Failed(_) => intake.refuse(),
+            }
+            if let Some(first) = first.take() {
+                // Nobody may be waiting any more.
+                let _ = first.send(());
+            }
+        })?;
+        Ok((watcher, loaded))
+    }
+
     /// Serves until `shutdown` begins, then finishes in order. `store` makes the store of one worker, on that worker's
     /// runtime.
     ///
     /// # Errors
     /// When a worker cannot be started, or a socket cannot be watched.
-    pub async fn run<S, M>(self, store: M, dump: Dump, shutdown: Shutdown) -> anyhow::Result<()>
+    pub async fn run_with<S, M>(self, store: M, shutdown: Shutdown) -> anyhow::Result<()>
     where
         S: Store + 'static,
         M: Fn() -> S + Clone + Send + 'static,
@@ -145,7 +199,7 @@ impl App {
         let drain = Drain::default();
         let admin = Drain::default();
         let mut tasks = JoinSet::new();
-        let debug = debug_port(Arc::clone(&self.rules), Arc::clone(&self.metrics), dump);
+        let debug = debug_port(Arc::clone(&self.rules), Arc::clone(&self.metrics));
         let metrics = metrics_port(&server.prometheus_path, Arc::clone(&self.metrics));
         tasks.spawn(serve_admin(self.ports.debug, debug, admin.clone()));
         tasks.spawn(serve_admin(self.ports.metrics, metrics, admin.clone()));
@@ -206,22 +260,16 @@ impl App {
 /// # Errors
 /// What keeps it from serving.
 pub fn serve(settings: Settings) -> anyhow::Result<()> {
-    let app = App::bind(settings)?;
+    let app = App::bind(settings, Clock::system())?;
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the admin runtime")?;
     runtime.block_on(async {
         let (shutdown, reload) = (Shutdown::default(), Reload::default());
-        tokio::spawn(on_signals(shutdown.clone(), reload)?);
-        wire(app, shutdown).await
+        tokio::spawn(on_signals(shutdown.clone(), reload.clone())?);
+        app.run(shutdown, reload).await
     })
-}
-
-/// Chooses the store and the source of rules.
-async fn wire(app: App, _shutdown: Shutdown) -> anyhow::Result<()> {
-    drop(app);
-    anyhow::bail!("this build has no store")
 }
 
 /// Not ready; a pause for callers to notice; GOAWAY; calls in flight finish. One deadline for all of it.

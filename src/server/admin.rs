@@ -11,7 +11,6 @@ use tokio_util::task::TaskTracker;
 use super::{connection, drain::Drain, listener::Listener};
 use crate::{
     limiter::InForce,
-    rules::Rules,
     telemetry::{metrics::Metrics, throttle::Throttle},
     time::Clock,
 };
@@ -45,9 +44,6 @@ pub async fn serve(listener: Listener, router: Router, drain: Drain) -> io::Resu
 /// Most connections of an admin port.
 const MOST: usize = 100;
 
-/// Turns rules into the text of `/rlconfig`.
-pub type Dump = fn(&Rules) -> String;
-
 /// The metrics port.
 pub fn metrics(path: &str, metrics: Arc<Metrics>) -> Router {
     Router::new()
@@ -66,20 +62,15 @@ async fn exposition(State(metrics): State<Arc<Metrics>>) -> impl IntoResponse {
 struct Debug {
     rules: Arc<InForce>,
     metrics: Arc<Metrics>,
-    dump: Dump,
 }
 
 /// The debug port.
-pub fn debug(rules: Arc<InForce>, metrics: Arc<Metrics>, dump: Dump) -> Router {
+pub fn debug(rules: Arc<InForce>, metrics: Arc<Metrics>) -> Router {
     Router::new()
         .route("/", get(index))
         .route("/rlconfig", get(rlconfig))
         .route("/stats", get(stats))
-        .with_state(Debug {
-            rules,
-            metrics,
-            dump,
-        })
+        .with_state(Debug { rules, metrics })
 }
 
 /// The paths there are, sorted.
@@ -89,7 +80,7 @@ async fn index() -> &'static str {
 
 async fn rlconfig(State(debug): State<Debug>) -> String {
     match debug.rules.rules() {
-        Some(rules) => (debug.dump)(&rules),
+        Some(rules) => rules.dump(),
         None => "no config\n".to_owned(),
     }
 }

@@ -19,7 +19,7 @@ mod rls;
 mod wire;
 mod worker;
 
-pub use admin::{Dump, debug as debug_port, metrics as metrics_port, serve as serve_admin};
+pub use admin::{debug as debug_port, metrics as metrics_port, serve as serve_admin};
 pub use answer::Settings;
 pub use args::{AnswerArgs, Args, Styles};
 pub use bounds::{Bound, Bounds};

@@ -27,6 +27,7 @@ use palang::{
     settings::Settings,
     shutdown::Shutdown,
     store::{Atomicity, Store, StoreError},
+    time::Clock,
     unit::Unit,
 };
 use tokio::{
@@ -137,7 +138,7 @@ impl Server {
             })
             .chain(flags.iter().copied())
             .collect();
-        let app = App::bind(Words::parse_from(given).settings).unwrap();
+        let app = App::bind(Words::parse_from(given).settings, Clock::system()).unwrap();
         let (at, intake) = (app.addresses(), app.intake());
         let (shutdown, store) = (Shutdown::default(), Tally::default());
         let (stop, made) = (shutdown.clone(), store.clone());
@@ -146,7 +147,7 @@ impl Server {
                 .enable_all()
                 .build()
                 .unwrap()
-                .block_on(app.run(move || made.clone(), |_| "dump\n".to_owned(), stop))
+                .block_on(app.run_with(move || made.clone(), stop))
         });
         Self {
             at,

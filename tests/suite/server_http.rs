@@ -161,7 +161,11 @@ async fn operators_see_what_is_in_force() {
     let debug = server.at.debug;
     assert_eq!(get(debug, "/rlconfig").await.body, "no config\n");
     server.intake.accept(crate::server_harness::ten_an_hour());
-    assert_eq!(get(debug, "/rlconfig").await.body, "dump\n");
+    let dump = get(debug, "/rlconfig").await.body;
+    assert!(
+        dump.starts_with("d.k: unit=HOUR requests_per_unit=10, "),
+        "{dump}"
+    );
     let index = get(debug, "/").await.body;
     let paths: Vec<_> = index
         .lines()
