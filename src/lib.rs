@@ -1,6 +1,7 @@
 //! Palang decides whether a request may go through: rate limits for Envoy and everything that can ask over gRPC or
 //! HTTP.
 
+pub mod go_values;
 pub mod request;
 pub mod unit;
 
@@ -11,7 +12,13 @@ pub mod rules;
 pub mod store;
 pub mod verdict;
 
+pub mod server;
+
+pub mod app;
 pub mod cli;
+pub mod settings;
+pub mod shutdown;
+
 pub mod telemetry;
 pub mod time;
 

@@ -73,6 +73,14 @@ impl Verdict {
         self.plan.limit(&self.plan.steps[index])
     }
 
+    /// The rule behind a status: the one that limits it, or says `unlimited`. `None` where no rule applies.
+    pub fn rule(&self, index: usize) -> Option<&Rule> {
+        match &self.plan.steps[index] {
+            Step::Unlimited(rule) => Some(self.plan.rules.rule(*rule)),
+            step => self.plan.limit(step).and_then(|(rule, _)| rule),
+        }
+    }
+
     /// Time after which the same request would be admitted, if nobody else came: the longest of the limits that
     /// refuse, microseconds. `None` when it was admitted, or when one of them can never admit it.
     pub fn retry_after(&self) -> Option<u64> {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 /// Each room, and the rooms it may name. Everything else is a step upwards.
 const MAY_NAME: &[(&str, &[&str])] = &[
     ("time", &[]),
+    ("go_values", &[]),
     ("unit", &["time"]),
     ("algorithm", &[]),
     ("request", &["unit"]),
@@ -15,7 +16,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     (
         "telemetry",
         &[
-            "algorithm", "counter", "request", "rules", "store", "time", "unit", "verdict",
+            "algorithm", "counter", "go_values", "request", "rules", "store", "time", "unit",
+            "verdict",
         ],
     ),
     (
@@ -27,7 +29,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     (
         "server",
         &[
-            "algorithm", "counter", "limiter", "proto", "request", "rules", "store", "telemetry",
+            "algorithm", "counter", "go_values", "limiter", "proto", "request", "rules", "store", "telemetry",
             "time", "unit", "verdict",
         ],
     ),
