@@ -25,7 +25,7 @@ use crate::{
     },
     settings::Settings,
     shutdown::{Reload, Shutdown, on_signals},
-    store::Store,
+    store::{Backend, DenyCache, Memory, Redis, Store, deny_cache::Refusals},
     telemetry::{metrics::Metrics, throttle::Throttle},
     time::Clock,
 };
@@ -160,9 +160,30 @@ impl App {
         ended
     }
 
-    /// Chooses the store.
-    async fn with_store(self, _shutdown: Shutdown) -> anyhow::Result<()> {
-        anyhow::bail!("this build has no store, clock {:?}", self.clock)
+    /// Chooses the store, and serves with it.
+    async fn with_store(self, shutdown: Shutdown) -> anyhow::Result<()> {
+        let store = &self.settings.store;
+        let clock = self.clock.clone();
+        let refusals = (store.local_cache_size_in_bytes > 0).then(|| {
+            Arc::new(Refusals::new(
+                store.local_cache_size_in_bytes,
+                clock.clone(),
+            ))
+        });
+        let Some(config) = store.redis(&clock) else {
+            tracing::info!(
+                max_keys = store.memory_max_keys,
+                "counters live in this process: REDIS_URL is not set"
+            );
+            let memory = Arc::new(Memory::new(clock, store.memory()));
+            let make =
+                move || DenyCache::new(Backend::Memory(Arc::clone(&memory)), refusals.clone());
+            return self.run_with(make, shutdown).await;
+        };
+        tracing::info!(prefix = config.prefix, "counters live in Redis");
+        let redis = Redis::connect(config).context("REDIS_URL cannot be used")?;
+        let make = move || DenyCache::new(Backend::Redis(redis.lane()), refusals.clone());
+        self.run_with(make, shutdown).await
     }
 
     /// Watches the rules from now on. What is returned second tells when they have been read for the first time.

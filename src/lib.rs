@@ -3,6 +3,7 @@
 
 pub mod go_values;
 pub mod request;
+pub mod secret;
 pub mod unit;
 
 pub mod algorithm;

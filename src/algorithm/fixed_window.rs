@@ -7,7 +7,7 @@
 //! The start is in the value, not in the key, so an older window never reopens when the clock steps back. A start
 //! more than W ahead of now is dropped: the clock had jumped forward. Twin: `lua/fixed_window.lua`.
 
-use super::{GRACE, MAX, Outcome, Refused, given, taken};
+use super::{GRACE, MAX, Outcome, Refused, Source, given, taken};
 
 /// What a fixed window keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +72,7 @@ pub fn take(
         next_after: (count > 0 && limit > 0).then_some(reset),
         delay: 0,
         used: count,
+        source: Source::Counter,
     };
     let changed = (count != before).then_some((State { start, count }, reset + GRACE));
     (outcome, changed)

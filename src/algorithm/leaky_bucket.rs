@@ -8,7 +8,7 @@
 //! As a meter (no D) a leaky bucket is a token bucket. Twin: `lua/leaky_bucket.lua`.
 
 use super::{
-    Outcome, Rate,
+    Outcome, Rate, Source,
     debt::{self, Debt},
     given,
     quota::{queue_capacity, queue_full},
@@ -59,6 +59,7 @@ pub fn take(
         next_after: (used > 0 && remaining < capacity).then_some(next),
         delay: if allowed && hits >= 0 { delay } else { 0 },
         used,
+        source: Source::Counter,
     };
     let changed = (debt.amount != before).then(|| debt.keep(rate));
     (outcome, changed)

@@ -16,7 +16,7 @@ pub mod token_bucket;
 
 use std::collections::VecDeque;
 
-pub use outcome::Outcome;
+pub use outcome::{Outcome, Source};
 pub use quota::{MAX_LOG, MAX_WINDOW, Quota, QuotaError, Rate};
 
 use crate::time::{SECOND, Timestamp};

@@ -23,4 +23,16 @@ pub struct Outcome {
     /// Hits that stand against the limit after this decision. `fixed_window` counts refused hits here too,
     /// so it may exceed the limit.
     pub used: u64,
+    /// Where the answer comes from.
+    pub source: Source,
+}
+
+/// Where an answer comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// The counter's own state.
+    #[default]
+    Counter,
+    /// A refusal that was remembered: the counter was not asked.
+    DenyCache,
 }

@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Outcome, given, taken};
+use super::{Outcome, Source, given, taken};
 
 /// What changes in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +100,7 @@ pub fn take(
         next_after: if sum > 0 { until(remaining + 1) } else { None },
         delay: 0,
         used: sum,
+        source: Source::Counter,
     };
     let changed = (sum != before).then_some(Edit {
         evict: expired,

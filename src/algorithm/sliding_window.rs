@@ -12,7 +12,7 @@
 //! `M = floor(MAX / max(L, p))`: W in ticks rounds down, w rounds up and is at most W, so a coarse tick refuses
 //! a little longer and never admits more. Twin: `lua/sliding_window.lua`.
 
-use super::{GRACE, MAX, Outcome, given, taken};
+use super::{GRACE, MAX, Outcome, Source, given, taken};
 
 /// What a sliding window keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +84,7 @@ pub fn take(
         next_after: if used > 0 { until(remaining + 1) } else { None },
         delay: 0,
         used,
+        source: Source::Counter,
     };
     let changed = (count != before).then_some((
         State {

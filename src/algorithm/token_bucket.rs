@@ -7,7 +7,7 @@
 //! wait is how far the state is ahead of a clock that stepped back. Twin: `lua/token_bucket.lua`.
 
 use super::{
-    Outcome, Rate,
+    Outcome, Rate, Source,
     debt::{self, Debt},
     given, taken,
 };
@@ -46,6 +46,7 @@ pub fn take(
         next_after: if used > 0 { until(remaining + 1) } else { None },
         delay: 0,
         used,
+        source: Source::Counter,
     };
     let changed = (debt.amount != before).then(|| debt.keep(rate));
     (outcome, changed)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::{
-    algorithm::{Outcome, Quota},
+    algorithm::{Outcome, Quota, Source},
     request::{Descriptor, Entry, Request},
     rules::{Limit, Modes, Node, NodeId, Place, Rule, Rules, RulesBuilder, Series},
     time::SECOND,
@@ -87,6 +87,7 @@ pub(super) fn allowed(remaining: u64) -> Outcome {
         next_after: Some(6 * SECOND),
         delay: 0,
         used: 1,
+        source: Source::Counter,
     }
 }
 

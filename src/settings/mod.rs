@@ -8,7 +8,7 @@ mod store;
 pub use collect::{Checked, Mistake, Mistakes, check};
 pub use rules::RulesArgs;
 pub use stop::StopArgs;
-pub use store::{SocketType, StoreArgs};
+pub use store::StoreArgs;
 
 use crate::{
     go_values,

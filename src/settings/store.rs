@@ -2,7 +2,15 @@
 
 use std::time::Duration;
 
-use crate::go_values::{self, Malformed, Secret};
+use crate::{
+    go_values::{self, Malformed},
+    secret::Secret,
+    store::{
+        memory,
+        redis::{self, SocketType},
+    },
+    time::Clock,
+};
 
 /// Where counters live.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
@@ -41,13 +49,31 @@ pub struct StoreArgs {
     pub local_cache_size_in_bytes: u64,
 }
 
-/// What an address without a scheme is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SocketType {
-    /// host:port.
-    Tcp,
-    /// A path.
-    Unix,
+impl StoreArgs {
+    /// How the memory store is bounded.
+    pub fn memory(&self) -> memory::Config {
+        memory::Config {
+            max_keys: self.memory_max_keys,
+            ..memory::Config::default()
+        }
+    }
+
+    /// How Redis is reached; `None` when counters live in this process.
+    pub fn redis(&self, clock: &Clock) -> Option<redis::Config> {
+        if self.redis_url.is_empty() {
+            return None;
+        }
+        Some(redis::Config {
+            url: self.redis_url.expose().to_owned(),
+            socket_type: self.redis_socket_type,
+            auth: (!self.redis_auth.is_empty()).then(|| self.redis_auth.clone()),
+            pool_size: self.redis_pool_size,
+            timeout: self.store_timeout,
+            prefix: self.cache_key_prefix.clone(),
+            clock: clock.clone(),
+            ..redis::Config::default()
+        })
+    }
 }
 
 fn socket_type(text: &str) -> Result<SocketType, Malformed> {

@@ -3,11 +3,11 @@
 
 use crate::{
     algorithm::{self, Outcome, Refused, State},
-    counter::{Counter, Role},
+    counter::{Atomicity, Counter, Role},
     time::Timestamp,
 };
 
-use super::{Atomicity, StoreError};
+use super::StoreError;
 
 /// One key's state while a request is decided.
 #[derive(Clone, Debug, Default)]

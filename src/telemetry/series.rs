@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{
-    algorithm::{Outcome, Quota},
-    store::Atomicity,
+    algorithm::{Outcome, Quota, Source},
+    counter::Atomicity,
 };
 
 /// The counters of one rule, or of one text that a rule asked to see.
@@ -84,6 +84,11 @@ impl RuleSeries {
         let near = ratio.threshold(limit);
         let after = decided.outcome.used;
         let before = after.saturating_sub(hits);
+        if decided.outcome.source == Source::DenyCache {
+            add(&self.over_limit, hits);
+            add(&self.over_limit_with_local_cache, hits);
+            return;
+        }
         if decided.outcome.allowed {
             add(&self.within_limit, hits);
             if after > near {
@@ -146,6 +151,7 @@ mod tests {
                 next_after: None,
                 delay: 0,
                 used,
+                source: Source::Counter,
             },
             atomicity: Atomicity::PerCounter,
             shadow: false,

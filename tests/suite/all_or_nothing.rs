@@ -1,6 +1,9 @@
 //! What hangs together in a request: charged all or none, shadows, quotas, keys that come twice.
 
-use palang::{algorithm::Outcome, counter::Role, store::Atomicity};
+use palang::{
+    algorithm::Outcome,
+    counter::{Atomicity, Role},
+};
 
 use crate::support::{
     quotas::{five, fixed, log},

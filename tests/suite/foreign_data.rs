@@ -1,8 +1,8 @@
 //! Keys that hold something else.
 
 use palang::{
-    counter::Counter,
-    store::{Atomicity, Store as _, StoreError},
+    counter::{Atomicity, Counter},
+    store::{Store as _, StoreError},
 };
 
 use crate::support::{

@@ -3,8 +3,8 @@
 
 use palang::{
     algorithm::{MAX, MAX_LOG, MAX_WINDOW, Outcome, Quota},
-    counter::{Counter, CounterKey, Role},
-    store::{Atomicity, Memory, Redis, Store as _, StoreError, memory, redis::Config},
+    counter::{Atomicity, Counter, CounterKey, Role},
+    store::{Memory, Redis, Store as _, StoreError, memory, redis::Config},
     time::{Clock, Timestamp},
 };
 use proptest::{prelude::*, sample::select, test_runner::TestRunner};

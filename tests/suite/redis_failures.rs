@@ -10,9 +10,9 @@ use std::{
 
 use palang::{
     algorithm::{MAX_WINDOW, Outcome, Quota},
-    counter::Counter,
+    counter::{Atomicity, Counter},
     store::{
-        Atomicity, Redis, Store as _, StoreError,
+        Redis, Store as _, StoreError,
         redis::{Config, Lane},
     },
 };
@@ -377,7 +377,7 @@ async fn an_error_of_redis_names_its_first_word_only() {
     let outcome = one(&fresh, counter("replica", yearly(9), 1)).await;
     assert!(outcome.is_err(), "{outcome:?}");
     let with_auth = Config {
-        auth: Some(palang::store::redis::Secret::new("pw")),
+        auth: Some(palang::secret::Secret::from("pw")),
         ..config(&server)
     };
     assert!(

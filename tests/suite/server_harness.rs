@@ -14,9 +14,9 @@ use std::{
 
 use clap::Parser;
 use palang::{
-    algorithm::{Outcome, Quota},
+    algorithm::{Outcome, Quota, Source},
     app::{Addresses, App, Intake},
-    counter::{Counter, CounterKey},
+    counter::{Atomicity, Counter, CounterKey},
     proto::envoy::{
         extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
         service::ratelimit::v3::{
@@ -26,7 +26,7 @@ use palang::{
     rules::{Limit, Node, NodeId, Place, Rule, Rules, RulesBuilder, Series},
     settings::Settings,
     shutdown::Shutdown,
-    store::{Atomicity, Store, StoreError},
+    store::{Store, StoreError},
     time::Clock,
     unit::Unit,
 };
@@ -102,6 +102,7 @@ impl Store for Tally {
                     next_after: Some(3_600_000_000),
                     delay: 0,
                     used: *used,
+                    source: Source::Counter,
                 })
             })
             .collect()

@@ -2,8 +2,8 @@
 
 use palang::{
     algorithm::{Outcome, Quota},
-    counter::Counter,
-    store::{Atomicity, Store as _},
+    counter::{Atomicity, Counter},
+    store::Store as _,
 };
 
 use crate::support::{

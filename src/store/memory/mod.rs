@@ -16,12 +16,12 @@ use std::{
 
 use crate::{
     algorithm::{Outcome, State},
-    counter::{Counter, CounterKey},
+    counter::{Atomicity, Counter, CounterKey},
     time::{Clock, SECOND, Timestamp},
 };
 
 use super::{
-    Atomicity, Store, StoreError,
+    Store, StoreError,
     group::{self, Slot},
 };
 use shard::{Record, Room, Shard};

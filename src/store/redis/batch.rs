@@ -15,8 +15,8 @@ use tokio::{
 
 use crate::{
     algorithm::Outcome,
-    counter::Counter,
-    store::{Atomicity, Store, StoreError},
+    counter::{Atomicity, Counter},
+    store::{Store, StoreError},
 };
 
 use super::{

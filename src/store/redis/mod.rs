@@ -12,7 +12,7 @@ use std::sync::{
 };
 
 pub use batch::Lane;
-pub use pool::{Config, ConfigError, Secret, SocketType};
+pub use pool::{Config, ConfigError, SocketType};
 
 /// One Redis, as a process sees it.
 #[derive(Clone)]

@@ -11,7 +11,7 @@ use deadpool_redis::{
     },
 };
 
-use crate::{store::StoreError, time::Clock};
+use crate::{secret::Secret, store::StoreError, time::Clock};
 
 use super::script::store_error;
 
@@ -61,23 +61,6 @@ pub enum SocketType {
     Tcp,
     /// A path.
     Unix,
-}
-
-/// Text that does not show itself in logs.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Keeps `text` out of logs.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-}
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("***")
-    }
 }
 
 /// Why a [`Config`] cannot be used.
@@ -151,13 +134,13 @@ fn address(config: &Config) -> Result<ConnectionInfo, ConfigError> {
     };
 
     let mut redis: RedisConnectionInfo = info.redis_settings().clone();
-    if let Some(Secret(auth)) = &config.auth {
-        redis = match auth.split_once(':') {
+    if let Some(auth) = &config.auth {
+        redis = match auth.expose().split_once(':') {
             Some((user, password)) if !user.is_empty() => {
                 redis.set_username(user).set_password(password)
             }
             Some((_, password)) => redis.set_password(password),
-            None => redis.set_password(auth),
+            None => redis.set_password(auth.expose()),
         };
     }
     Ok(info
@@ -216,7 +199,7 @@ mod tests {
             (":secret", None, "secret"),
         ] {
             let config = Config {
-                auth: Some(Secret::new(auth)),
+                auth: Some(Secret::from(auth)),
                 ..config("h:1")
             };
             let info = address(&config).expect("parses");

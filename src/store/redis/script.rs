@@ -8,9 +8,9 @@ use deadpool_redis::redis::{
 use tokio::sync::Mutex;
 
 use crate::{
-    algorithm::{MAX, Outcome, Quota},
-    counter::{Counter, Role},
-    store::{Atomicity, StoreError},
+    algorithm::{self, MAX, Outcome, Quota},
+    counter::{Atomicity, Counter, Role},
+    store::StoreError,
     time::Timestamp,
 };
 
@@ -199,6 +199,7 @@ fn outcome(record: &[u8]) -> Result<Outcome, StoreError> {
             next_after: some(number(3)),
             delay: number(4) as u64,
             used: number(5) as u64,
+            source: algorithm::Source::Counter,
         }),
         _ => Err(StoreError::ForeignState),
     }

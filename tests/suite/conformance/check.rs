@@ -14,7 +14,7 @@ use crate::support::{
     service::{HttpAnswer, struct_to_json},
 };
 
-pub fn answer(
+pub(crate) fn answer(
     answer: &Result<RateLimitResponse, tonic::Status>,
     expect: &Expect,
 ) -> Result<(), String> {
@@ -93,7 +93,7 @@ fn status(got: &DescriptorStatus, want: &ExpectStatus) -> Result<(), String> {
     Ok(())
 }
 
-pub fn load_error(files: &[(String, String)], phrase: &str, merge: bool) -> Result<(), String> {
+pub(crate) fn load_error(files: &[(String, String)], phrase: &str, merge: bool) -> Result<(), String> {
     let mistakes = match rules::load(files, merge) {
         Ok(_) => return Err("the rules load".to_owned()),
         Err(mistakes) => mistakes,
@@ -105,7 +105,7 @@ pub fn load_error(files: &[(String, String)], phrase: &str, merge: bool) -> Resu
     contains("mistake", &text, phrase)
 }
 
-pub fn http(got: &HttpAnswer, want: &Exchange) -> Result<(), String> {
+pub(crate) fn http(got: &HttpAnswer, want: &Exchange) -> Result<(), String> {
     same("status", &got.status, &want.status)?;
     if let Some(content_type) = &want.content_type {
         same("content_type", &got.content_type, content_type)?;
@@ -121,7 +121,7 @@ pub fn http(got: &HttpAnswer, want: &Exchange) -> Result<(), String> {
     Ok(())
 }
 
-pub fn stats(got: &BTreeMap<String, u64>, want: &BTreeMap<String, u64>) -> Result<(), String> {
+pub(crate) fn stats(got: &BTreeMap<String, u64>, want: &BTreeMap<String, u64>) -> Result<(), String> {
     for (name, value) in want {
         same(name, &got.get(name).copied().unwrap_or(0), value)?;
     }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use palang::{
     algorithm::{Outcome, Quota},
-    counter::{Counter, CounterKey, Role},
+    counter::{Atomicity, Counter, CounterKey, Role},
     store::{
-        Atomicity, Memory, Redis, Store, StoreError, memory,
+        Memory, Redis, Store, StoreError, memory,
         redis::{Config, Lane, SocketType},
     },
     time::{Clock, Timestamp},
