@@ -23,9 +23,8 @@ local foreign = {}
 -- The key of each slot.
 local name = {}
 
--- floor(a / b). For whole numbers below 2^53 the rounded a / b never reaches a whole number that the true one does not:
--- next to k = a / b + j / b the doubles are at most k / 2^53 apart, which is less than j / b. x % 1 is an operation of
--- the virtual machine, where math.floor and math.fmod are calls into C.
+-- floor(a / b). Exact for whole numbers below 2^53: rounding moves a / b by less than 1 / b, the least by which it can
+-- miss a whole number. x % 1 is an operation of the virtual machine, where math.floor and math.fmod call into C.
 local function div(a, b)
   local x = a / b
   return x - x % 1

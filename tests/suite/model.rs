@@ -2,7 +2,7 @@
 //! without looking at either.
 
 use palang::{
-    algorithm::{MAX, MAX_LOG, MAX_WINDOW, Outcome, Quota},
+    algorithm::{MAX, MAX_LOG, MAX_WINDOW, Outcome, Quota, Refused, take},
     counter::{Counter, CounterKey, Role},
     store::{Atomicity, Memory, Redis, Store as _, StoreError, memory, redis::Config},
     time::{Clock, Timestamp},
@@ -317,6 +317,33 @@ proptest! {
                 if !touched {
                     prop_assert_eq!(memory.peek(&counter.key), before[place].clone(), "{:?}", counter);
                 }
+            }
+        }
+    }
+
+    /// From its expiry on a state is as good as none, to the microsecond.
+    #[test]
+    fn what_has_expired_makes_no_difference(
+        quotas in quotas(),
+        steps in prop::collection::vec((moves(), hits(), any::<bool>()), 1..60),
+    ) {
+        let quota = quotas[0];
+        let (mut kept, mut forgotten) = (None, None);
+        let mut expires = 0;
+        let mut now = START;
+        for (moved, hits, counted) in steps {
+            // Sometimes to the very end of what is kept.
+            now = if moved < 0 { now.max(expires) } else { now + moved as u64 };
+            let at = Timestamp::from_micros(now);
+            if now >= expires {
+                forgotten = None;
+            }
+            let refused = if counted { Refused::Counted } else { Refused::Free };
+            let one = take(&mut kept, &quota, hits, at, refused).expect("its own state");
+            let other = take(&mut forgotten, &quota, hits, at, refused).expect("its own state");
+            prop_assert_eq!(one.outcome, other.outcome, "{:?}", quota);
+            if let Some(after) = other.changed {
+                expires = now + after;
             }
         }
     }
