@@ -7,7 +7,7 @@ local GRACE = 1000000
 -- Letters of the algorithms: in the arguments, and the first byte of a state.
 local FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, TOKEN_BUCKET, LEAKY_BUCKET = 102, 115, 108, 116, 113
 
-local fmod, min, max = math.fmod, math.min, math.max
+local min, max = math.min, math.max
 local pack, unpack_struct, byte = struct.pack, struct.unpack, string.byte
 
 -- The states this call works on, by slot (one for each distinct key): up to four numbers, nil for no state.
@@ -23,14 +23,11 @@ local foreign = {}
 -- The key of each slot.
 local name = {}
 
--- floor(a / b). While a + b is a whole number below 2^53 the double a / b is on the right side of the next one;
--- beyond that it may be rounded up to it, and fmod, which is exact but a call into C, has to say.
+-- floor(a / b). Exact for whole numbers below 2^53: rounding moves a / b by less than 1 / b, the least by which it can
+-- miss a whole number. x % 1 is an operation of the virtual machine, where math.floor and math.fmod call into C.
 local function div(a, b)
-  if a + b <= MAX then
-    local x = a / b
-    return x - x % 1
-  end
-  return (a - fmod(a, b)) / b
+  local x = a / b
+  return x - x % 1
 end
 
 local function mod(a, b)
@@ -38,19 +35,12 @@ local function mod(a, b)
 end
 
 local function div_ceil(a, b)
-  if a + b <= MAX then
-    local x = a / b
-    local rest = x % 1
-    if rest > 0 then
-      return x - rest + 1
-    end
-    return x
-  end
-  local rest = fmod(a, b)
+  local x = a / b
+  local rest = x % 1
   if rest > 0 then
-    return (a - rest) / b + 1
+    return x - rest + 1
   end
-  return a / b
+  return x
 end
 
 local function whole(x)

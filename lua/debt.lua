@@ -2,7 +2,7 @@
 
 local function debt_convert(amount, from, full, to)
   local tokens = div(amount, from)
-  local part = fmod(amount, from)
+  local part = mod(amount, from)
   local unit = from
   local most = div(MAX, to)
   while part > most do

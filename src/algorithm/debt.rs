@@ -7,7 +7,7 @@
 //! - Where the rate was changed, P differs from the one stamped on the state: the debt in tokens is kept (rounded up)
 //!   and what is still to be worked off goes at the new rate. Where the capacity was cut, the debt is cut to it.
 //! - A t so far ahead that even a full debt would be gone by then comes from a clock that jumped forward and back:
-//!   [`mend`] sets it to now.
+//!   it is set to now, see [`super::mend`].
 //!
 //! Twin: `lua/debt.lua`.
 

@@ -52,7 +52,7 @@ pub fn take(
     (outcome, changed)
 }
 
-/// See [`debt::mend`].
+/// `state` brought back to `now` if it is too far ahead, with its expiry; see [`super::mend`].
 pub fn mend(state: Debt, capacity: u64, rate: Rate, now: u64) -> Option<(Debt, u64)> {
     debt::mend(state, capacity * rate.period(), rate, now)
 }

@@ -69,6 +69,7 @@ impl StoreArgs {
             auth: (!self.redis_auth.is_empty()).then(|| self.redis_auth.clone()),
             pool_size: self.redis_pool_size,
             timeout: self.store_timeout,
+            connect_timeout: self.redis_timeout,
             prefix: self.cache_key_prefix.clone(),
             clock: clock.clone(),
             ..redis::Config::default()

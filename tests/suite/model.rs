@@ -2,7 +2,7 @@
 //! without looking at either.
 
 use palang::{
-    algorithm::{MAX, MAX_LOG, MAX_WINDOW, Outcome, Quota},
+    algorithm::{MAX, MAX_LOG, MAX_WINDOW, Outcome, Quota, Refused, take},
     counter::{Atomicity, Counter, CounterKey, Role},
     store::{Memory, Redis, Store as _, StoreError, memory, redis::Config},
     time::{Clock, Timestamp},
@@ -203,6 +203,42 @@ fn the_script_equals_the_model() {
     server.no_key_without_expiry();
 }
 
+#[test]
+fn division_in_the_script_is_exact() {
+    let server = RedisServer::start();
+    let script = redis::Script::new(concat!(
+        include_str!("../../lua/common.lua"),
+        "local quotients = {}
+         for i = 1, #ARGV, 2 do
+           local a, b = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
+           for _, q in ipairs({div(a, b), div_ceil(a, b), mod(a, b)}) do
+             quotients[#quotients + 1] = string.format('%.0f', q)
+           end
+         end
+         return quotients",
+    ));
+    let numbers = || prop_oneof![0..1_000u64, MAX - 1_000..=MAX, 0..=MAX, Just(MAX / 3 * 2)];
+    let pairs = prop::collection::vec((numbers(), numbers()), 500);
+    let result = TestRunner::new(cases(60)).run(&pairs, |pairs| {
+        let mut call = script.prepare_invoke();
+        let mut expected = Vec::new();
+        for (a, b) in pairs {
+            let b = b.max(1);
+            call.arg(a).arg(b);
+            expected.extend([a / b, a.div_ceil(b), a % b].map(|number| number.to_string()));
+            // Just below a multiple, where a quotient could be rounded up to a whole number.
+            let near = (MAX / b * b).saturating_sub(1);
+            call.arg(near).arg(b);
+            expected
+                .extend([near / b, near.div_ceil(b), near % b].map(|number| number.to_string()));
+        }
+        let got: Vec<String> = call.invoke(&mut server.connection()).expect("runs");
+        prop_assert_eq!(got, expected);
+        Ok(())
+    });
+    result.expect("exact");
+}
+
 /// Takes one counter in memory.
 async fn one(memory: &Memory, counter: &Counter, atomicity: Atomicity) -> Outcome {
     decided(memory.take(std::slice::from_ref(counter), atomicity).await)[0]
@@ -281,6 +317,33 @@ proptest! {
                 if !touched {
                     prop_assert_eq!(memory.peek(&counter.key), before[place].clone(), "{:?}", counter);
                 }
+            }
+        }
+    }
+
+    /// From its expiry on a state is as good as none, to the microsecond.
+    #[test]
+    fn what_has_expired_makes_no_difference(
+        quotas in quotas(),
+        steps in prop::collection::vec((moves(), hits(), any::<bool>()), 1..60),
+    ) {
+        let quota = quotas[0];
+        let (mut kept, mut forgotten) = (None, None);
+        let mut expires = 0;
+        let mut now = START;
+        for (moved, hits, counted) in steps {
+            // Sometimes to the very end of what is kept.
+            now = if moved < 0 { now.max(expires) } else { now + moved as u64 };
+            let at = Timestamp::from_micros(now);
+            if now >= expires {
+                forgotten = None;
+            }
+            let refused = if counted { Refused::Counted } else { Refused::Free };
+            let one = take(&mut kept, &quota, hits, at, refused).expect("its own state");
+            let other = take(&mut forgotten, &quota, hits, at, refused).expect("its own state");
+            prop_assert_eq!(one.outcome, other.outcome, "{:?}", quota);
+            if let Some(after) = other.changed {
+                expires = now + after;
             }
         }
     }

@@ -156,9 +156,12 @@ impl Worker {
             if batch.is_empty() {
                 break;
             }
-            let deadline = Instant::now() + self.shared.config.timeout;
-            match timeout_at(deadline, self.connection()).await {
-                Ok(Ok(connection)) => self.serve(connection, batch.drain(..), deadline).await,
+            // The callers time themselves: a connection that takes longer than they wait is made for those after them.
+            match timeout(self.shared.config.connect_timeout, self.connection()).await {
+                Ok(Ok(connection)) => {
+                    let deadline = Instant::now() + self.shared.config.timeout;
+                    self.serve(connection, batch.drain(..), deadline).await;
+                }
                 Ok(Err(error)) => fail(batch.drain(..), &error),
                 Err(_) => fail(batch.drain(..), &StoreError::Timeout),
             }
@@ -221,7 +224,7 @@ impl Worker {
     ) {
         let mut requests = Vec::with_capacity(batch.size_hint().0);
         let mut pings = Vec::new();
-        for request in batch {
+        for request in batch.filter(|request| !request.is_abandoned()) {
             match request {
                 Request::Take { packed, reply } => requests.push((packed, reply)),
                 Request::Ping(reply) => pings.push(reply),

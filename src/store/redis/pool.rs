@@ -26,8 +26,11 @@ pub struct Config {
     pub auth: Option<Secret>,
     /// Most connections, at least 1. Where there are no more lanes than that, each keeps one to itself.
     pub pool_size: usize,
-    /// The longest a call may take, connecting and waiting for its turn included.
+    /// The longest a caller waits, connecting and the lane's queue included.
     pub timeout: Duration,
+    /// The longest the making of a connection may take. May be more than a caller waits: the first ones then fail, and
+    /// later ones find it made.
+    pub connect_timeout: Duration,
     /// Goes before every key.
     pub prefix: String,
     /// Most counters in one script call. A single request with more still goes, alone.
@@ -46,6 +49,7 @@ impl Default for Config {
             auth: None,
             pool_size: 10,
             timeout: Duration::from_millis(20),
+            connect_timeout: Duration::from_secs(1),
             prefix: String::new(),
             max_batch: 256,
             queue: 4096,
@@ -84,19 +88,25 @@ pub(super) fn open(config: &Config) -> Result<Pool, ConfigError> {
         (config.max_batch, "max_batch"),
         (config.queue, "queue"),
         (config.timeout.as_micros() as usize, "timeout"),
+        (
+            config.connect_timeout.as_micros() as usize,
+            "connect_timeout",
+        ),
     ] {
         if size == 0 {
             return Err(ConfigError::Zero(name));
         }
     }
     let connection = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(config.timeout))
+        .set_connection_timeout(Some(config.connect_timeout))
         // A lane times its calls itself, and drops the connection of one that took too long.
         .set_response_timeout(None);
     let manager = Manager::new_with_config(address(config)?, connection)
         .map_err(|_| ConfigError::Address("it cannot be parsed"))?;
     Pool::builder(manager)
         .max_size(config.pool_size)
+        // An idle connection that does not answer is dropped for the next, or a new one.
+        .recycle_timeout(Some(config.timeout))
         .runtime(Runtime::Tokio1)
         .build()
         .map_err(|_| ConfigError::Address("no pool can be made of it"))
@@ -133,7 +143,8 @@ fn address(config: &Config) -> Result<ConnectionInfo, ConfigError> {
         plain(ConnectionAddr::Tcp(host.to_owned(), port))?
     };
 
-    let mut redis: RedisConnectionInfo = info.redis_settings().clone();
+    // No greeting beyond what is needed: not every proxy and ACL lets it pass.
+    let mut redis: RedisConnectionInfo = info.redis_settings().clone().set_skip_set_lib_name();
     if let Some(auth) = &config.auth {
         redis = match auth.expose().split_once(':') {
             Some((user, password)) if !user.is_empty() => {

@@ -27,6 +27,23 @@ impl RedisServer {
         server
     }
 
+    /// Has it listen on a free TCP port too, and says which.
+    pub(crate) fn open_port(&self) -> u16 {
+        let mut connection = self.connection();
+        loop {
+            let free = std::net::TcpListener::bind(("127.0.0.1", 0))
+                .and_then(|listener| listener.local_addr())
+                .expect("a free port")
+                .port();
+            // Another process may have taken it in between.
+            let mut command = redis::cmd("CONFIG");
+            command.arg("SET").arg("port").arg(free);
+            if command.query::<()>(&mut connection).is_ok() {
+                return free;
+            }
+        }
+    }
+
     /// The path of its Unix socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.directory.path().join("redis.sock")
