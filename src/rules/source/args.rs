@@ -1,6 +1,6 @@
 //! The settings of the rule source.
 
-use std::path::PathBuf;
+use std::{convert::Infallible, path::PathBuf};
 
 use clap::builder::BoolishValueParser;
 
@@ -25,6 +25,7 @@ pub struct Args {
         long,
         env = "RUNTIME_ROOT",
         value_name = "DIR",
+        value_parser = directory,
         default_value = "/srv/runtime_data/current"
     )]
     pub runtime_root: PathBuf,
@@ -34,6 +35,7 @@ pub struct Args {
         long,
         env = "RUNTIME_SUBDIRECTORY",
         value_name = "DIR",
+        value_parser = directory,
         default_value = ""
     )]
     pub runtime_subdirectory: PathBuf,
@@ -43,6 +45,7 @@ pub struct Args {
         long,
         env = "RUNTIME_APPDIRECTORY",
         value_name = "DIR",
+        value_parser = directory,
         default_value = "config"
     )]
     pub runtime_appdirectory: PathBuf,
@@ -62,6 +65,11 @@ pub struct Args {
     /// Largest rule file that is read, in bytes
     #[arg(long, env = "RULES_MAX_FILE_BYTES", value_name = "BYTES", default_value_t = Options::default().max_file_bytes)]
     pub rules_max_file_bytes: u64,
+}
+
+/// A part of a path. May be empty, which clap's own parser for paths refuses.
+fn directory(text: &str) -> Result<PathBuf, Infallible> {
+    Ok(PathBuf::from(text))
 }
 
 impl Args {
