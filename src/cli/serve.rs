@@ -2,7 +2,11 @@
 
 use std::process::ExitCode;
 
-use crate::{app, settings::Settings, telemetry::logs};
+use crate::{
+    app,
+    settings::{Mistake, Mistakes, Settings, Unsupported},
+    telemetry::logs,
+};
 
 /// Settings of `palang serve`.
 #[derive(Debug, clap::Args)]
@@ -20,9 +24,21 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> ExitCode {
+    let unsupported = Unsupported::in_environment();
+    if !unsupported.fatal.is_empty() {
+        let mistakes = Mistakes(unsupported.fatal);
+        eprint!("palang: these settings cannot be used:\n{mistakes}");
+        return ExitCode::from(super::USAGE);
+    }
     if let Err(cause) = logs::start(args.settings.log) {
         eprintln!("palang: cannot start the log: {cause}");
         return ExitCode::FAILURE;
+    }
+    for Mistake {
+        setting, allowed, ..
+    } in unsupported.told
+    {
+        tracing::warn!(setting, "this setting has no effect: {allowed}");
     }
     match app::serve(args.settings) {
         Ok(()) => ExitCode::SUCCESS,

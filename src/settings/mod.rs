@@ -4,11 +4,13 @@ mod collect;
 mod rules;
 mod stop;
 mod store;
+mod unsupported;
 
 pub use collect::{Checked, Mistake, Mistakes, check};
 pub use rules::RulesArgs;
 pub use stop::StopArgs;
 pub use store::StoreArgs;
+pub use unsupported::Unsupported;
 
 use crate::{
     go_values,

@@ -69,7 +69,7 @@ pub(super) fn prometheus(metrics: &Metrics) -> String {
     }
     let name = "ratelimit_service_total_requests";
     head(&mut text, name, "Calls that arrived");
-    for method in Method::ALL {
+    for method in Method::GRPC {
         let calls = metrics.calls[method as usize].load(Ordering::Relaxed);
         let _ = writeln!(text, "{name}{{grpc_method=\"{}\"}} {calls}", method.name());
     }
@@ -140,7 +140,7 @@ pub(super) fn stats(metrics: &Metrics) -> String {
             counter.load(Ordering::Relaxed),
         );
     }
-    for method in Method::ALL {
+    for method in Method::GRPC {
         lines.insert(
             format!("ratelimit_server.{}.total_requests", method.name()),
             metrics.calls[method as usize].load(Ordering::Relaxed),

@@ -83,12 +83,13 @@ pub enum Method {
     ShouldRateLimit,
     /// A health check over gRPC.
     Check,
-    /// A decision over HTTP.
+    /// A decision over HTTP. Not among the reference's series, which are gRPC's.
     Json,
 }
 
 impl Method {
-    pub(super) const ALL: [Self; 3] = [Self::ShouldRateLimit, Self::Check, Self::Json];
+    const ALL: [Self; 3] = [Self::ShouldRateLimit, Self::Check, Self::Json];
+    pub(super) const GRPC: [Self; 2] = [Self::ShouldRateLimit, Self::Check];
 
     /// Name of the method in labels.
     pub const fn name(self) -> &'static str {
@@ -134,6 +135,7 @@ impl Metrics {
             Family::<MethodLabel, Histogram, fn() -> Histogram>::new_with_constructor(|| {
                 Histogram::new(BUCKETS)
             });
+        let http_times = Histogram::new(BUCKETS);
         let in_flight = Gauge::default();
         let bad_requests = Family::default();
         let connections = Family::default();
@@ -143,6 +145,11 @@ impl Metrics {
             "ratelimit_service_response_time_seconds",
             "Time from a call's arrival to its answer",
             times.clone(),
+        );
+        registry.register(
+            "palang_http_response_time_seconds",
+            "Time from an HTTP call's head to its answer",
+            http_times.clone(),
         );
         registry.register("palang_in_flight", "Calls being decided", in_flight.clone());
         registry.register(
@@ -179,10 +186,11 @@ impl Metrics {
             refused_loads: AtomicU64::new(0),
             shadowed: AtomicU64::new(0),
             calls: Default::default(),
-            response_time: Method::ALL.map(|method| {
-                times.get_or_create_owned(&MethodLabel {
-                    grpc_method: method.name(),
-                })
+            response_time: Method::ALL.map(|method| match method {
+                Method::Json => http_times.clone(),
+                grpc => times.get_or_create_owned(&MethodLabel {
+                    grpc_method: grpc.name(),
+                }),
             }),
             in_flight,
             bad_requests,
