@@ -1,7 +1,7 @@
 //! From plan and outcomes to the answer. Pure.
 
 use crate::{
-    algorithm::Outcome,
+    algorithm::{Outcome, Quota},
     rules::{Limit, Plan, Rule, Step},
     store::StoreError,
 };
@@ -116,7 +116,12 @@ impl Status {
                 outcome: None,
             };
         };
-        let outcome = outcomes[*counter];
+        let mut outcome = outcomes[*counter];
+        let quota = &plan.counters[*counter].quota;
+        if !outcome.allowed && matches!(quota, Quota::FixedWindow { .. }) {
+            // As the reference says it: over limit is nothing left, also where all-or-nothing left room for less.
+            outcome.remaining = 0;
+        }
         let shadow = rule.is_some_and(|rule| plan.rules.rule(rule).shadow);
         Self {
             code: if outcome.allowed || shadow {

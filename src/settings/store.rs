@@ -7,7 +7,7 @@ use crate::{
     secret::Secret,
     store::{
         memory,
-        redis::{self, SocketType},
+        redis::{Config, SocketType},
     },
     time::Clock,
 };
@@ -59,11 +59,11 @@ impl StoreArgs {
     }
 
     /// How Redis is reached; `None` when counters live in this process.
-    pub fn redis(&self, clock: &Clock) -> Option<redis::Config> {
+    pub fn redis(&self, clock: &Clock) -> Option<Config> {
         if self.redis_url.is_empty() {
             return None;
         }
-        Some(redis::Config {
+        Some(Config {
             url: self.redis_url.expose().to_owned(),
             socket_type: self.redis_socket_type,
             auth: (!self.redis_auth.is_empty()).then(|| self.redis_auth.clone()),
@@ -72,7 +72,7 @@ impl StoreArgs {
             connect_timeout: self.redis_timeout,
             prefix: self.cache_key_prefix.clone(),
             clock: clock.clone(),
-            ..redis::Config::default()
+            ..Config::default()
         })
     }
 }

@@ -8,10 +8,10 @@ pub mod redis;
 
 use std::sync::Arc;
 
+pub use self::redis::{Lane, Redis};
 pub use contract::{Store, StoreError};
 pub use deny_cache::DenyCache;
 pub use memory::Memory;
-pub use redis::Redis;
 
 use crate::{
     algorithm::Outcome,
@@ -24,7 +24,7 @@ pub enum Backend {
     /// Counters in this process, shared by its workers.
     Memory(Arc<Memory>),
     /// Counters in Redis.
-    Redis(redis::Lane),
+    Redis(Lane),
 }
 
 impl Store for Backend {

@@ -1,9 +1,13 @@
 //! The integration suite: one binary for all of it, over real servers.
 
 mod all_or_nothing;
+mod conformance;
+mod envoy;
 mod foreign_data;
 mod model;
 mod redis_failures;
+mod replicas;
+mod rooms;
 mod rules_check;
 mod rules_fuzz;
 mod rules_watch;

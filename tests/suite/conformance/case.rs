@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use palang::proto::envoy::{
-    extensions::common::ratelimit::v3::{
-        RateLimitDescriptor,
-        rate_limit_descriptor::{Entry, RateLimitOverride},
+use palang::{
+    proto::envoy::{
+        extensions::common::ratelimit::v3::{
+            RateLimitDescriptor,
+            rate_limit_descriptor::{Entry, RateLimitOverride},
+        },
+        service::ratelimit::v3::RateLimitRequest,
     },
-    service::ratelimit::v3::RateLimitRequest,
+    rules::compile::Domains,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -193,10 +196,11 @@ impl Case {
         }
     }
 
-    pub(crate) fn merges_domains(&self) -> bool {
-        self.env
-            .get("MERGE_DOMAIN_CONFIG")
-            .is_some_and(|value| value == "true")
+    pub(crate) fn domains(&self) -> Domains {
+        match self.env.get("MERGE_DOMAIN_CONFIG").map(String::as_str) {
+            Some("true") => Domains::Merged,
+            _ => Domains::Distinct,
+        }
     }
 }
 

@@ -144,19 +144,20 @@ fn bootstrap(
             }],
             "clusters": [
                 cluster("backend", backend),
-                {
-                    let mut palang = cluster("palang", limiter);
-                    palang["typed_extension_protocol_options"] = json!({
-                        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                            "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-                            "explicit_http_config": {"http2_protocol_options": {}}
-                        }
-                    });
-                    palang
-                }
+                http2(cluster("palang", limiter))
             ]
         }
     })
+}
+
+fn http2(mut cluster: Value) -> Value {
+    cluster["typed_extension_protocol_options"] = json!({
+        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+            "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+            "explicit_http_config": {"http2_protocol_options": {}}
+        }
+    });
+    cluster
 }
 
 fn cluster(name: &str, at: SocketAddr) -> Value {

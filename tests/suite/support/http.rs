@@ -41,7 +41,8 @@ pub(crate) async fn send(
     body: Bytes,
 ) -> Result<Answer, Box<dyn std::error::Error + Send + Sync>> {
     let stream = TcpStream::connect(at).await?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
     let mut request = Request::builder()
         .method(method)
@@ -83,7 +84,9 @@ async fn collect(
 /// A server that answers 200 to everything; it lives as long as the test's runtime.
 pub(crate) async fn backend() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("a bound socket has an address");
+    let address = listener
+        .local_addr()
+        .expect("a bound socket has an address");
     let app = axum::Router::new().fallback(async || "yes");
     tokio::spawn(async move { axum::serve(listener, app).await });
     address

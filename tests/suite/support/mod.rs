@@ -1,7 +1,12 @@
 //! What the tests share: real parts, started for one test and gone with it.
 
+pub(crate) mod envoy;
+pub(crate) mod http;
+pub(crate) mod process;
 pub(crate) mod quotas;
 pub(crate) mod redis;
+pub(crate) mod rules;
+pub(crate) mod service;
 pub(crate) mod stores;
 
 use std::time::Duration;
