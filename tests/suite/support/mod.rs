@@ -1,5 +1,6 @@
 //! What the tests share: real parts, started for one test and gone with it.
 
+pub(crate) mod process;
 pub(crate) mod quotas;
 pub(crate) mod redis;
 pub(crate) mod stores;
