@@ -15,5 +15,6 @@ mod server_grpc;
 mod server_harness;
 mod server_http;
 mod server_life;
+mod server_process;
 mod store_contract;
 mod support;
