@@ -20,7 +20,7 @@ use crate::{
         source::{self, Watcher},
     },
     server::{
-        Age, Drain, Listener, Port, Readiness, Serving, Settings as AnswerSettings, Workers,
+        Age, Debug, Drain, Listener, Port, Readiness, Serving, Settings as AnswerSettings, Workers,
         debug_port, metrics_port, serve_admin,
     },
     settings::Settings,
@@ -213,16 +213,14 @@ impl App {
     pub async fn run_with<S, M>(self, store: M, shutdown: Shutdown) -> anyhow::Result<()>
     where
         S: Store + 'static,
-        M: Fn() -> S + Clone + Send + 'static,
+        M: Fn() -> S + Clone + Send + Sync + 'static,
     {
         let addresses = self.addresses();
         let server = &self.settings.server;
         let drain = Drain::default();
         let admin = Drain::default();
         let mut tasks = JoinSet::new();
-        let debug = debug_port(Arc::clone(&self.rules), Arc::clone(&self.metrics));
         let metrics = metrics_port(&server.prometheus_path, Arc::clone(&self.metrics));
-        tasks.spawn(serve_admin(self.ports.debug, debug, admin.clone()));
         tasks.spawn(serve_admin(self.ports.metrics, metrics, admin.clone()));
 
         let serving = Serving {
@@ -245,6 +243,13 @@ impl App {
             let modes = self.settings.modes.modes();
             move || Limiter::new(Arc::clone(&rules), store(), modes, Arc::clone(&metrics))
         };
+        let debug = debug_port(Debug::new(
+            Arc::clone(&self.rules),
+            Arc::clone(&self.metrics),
+            server.admin.admin_token.clone(),
+            limiter.clone(),
+        ));
+        tasks.spawn(serve_admin(self.ports.debug, debug, admin.clone()));
         let workers = Workers::start(workers(server.workers), &serving, limiter)
             .await
             .context("cannot start the workers")?;

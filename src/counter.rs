@@ -2,9 +2,13 @@
 //!
 //! A store never sees a rule and a rule never sees a store; this is the hatch between them.
 
+mod selection;
+
 use std::fmt;
 
 use sha2::{Digest as _, Sha256};
+
+pub use selection::{Selection, Under};
 
 use crate::algorithm::Quota;
 

@@ -8,6 +8,7 @@ pub mod unit;
 
 pub mod algorithm;
 pub mod counter;
+pub mod explain;
 pub mod limiter;
 pub mod rules;
 pub mod store;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 
 use crate::{
+    explain::Explanation,
     request::Request,
     rules::{Modes, Rules},
     store::{Store, StoreError},
@@ -69,6 +70,22 @@ impl<S: Store> Limiter<S> {
         let verdict = Verdict::new(plan, outcomes)?;
         self.metrics.decided(&verdict, request, &snapshot.series);
         Ok(verdict)
+    }
+
+    /// What [`Limiter::decide`] would answer and why, without charging anything.
+    ///
+    /// # Errors
+    /// [`Undecided::NoRules`]. What the store cannot say is part of the explanation.
+    pub async fn explain(&self, request: Request) -> Result<Explanation, Undecided> {
+        let rules = self.rules.rules().ok_or(Undecided::NoRules)?;
+        let explanation = Explanation::of(&rules, request, self.modes);
+        let counters = &explanation.plan().counters;
+        let outcomes = if counters.is_empty() {
+            Vec::new()
+        } else {
+            self.store.peek(counters).await
+        };
+        Ok(explanation.with(outcomes))
     }
 
     /// The store the limiter asks.

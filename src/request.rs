@@ -23,6 +23,44 @@ pub struct Descriptor {
     pub limit: Option<Override>,
 }
 
+impl Descriptor {
+    /// The descriptor that `text` writes as `key=value,key=value`; `None` when a key is empty. A key without `=` has
+    /// the empty value. A backslash makes the comma or backslash after it part of the text.
+    pub fn parse(text: &str, hits: i64) -> Option<Self> {
+        let mut written = vec![String::new()];
+        let mut characters = text.chars();
+        while let Some(character) = characters.next() {
+            let literal = match character {
+                ',' => {
+                    written.push(String::new());
+                    continue;
+                }
+                '\\' => characters.next().unwrap_or('\\'),
+                other => other,
+            };
+            written.last_mut()?.push(literal);
+        }
+        let entries: Vec<Entry> = written
+            .iter()
+            .map(|entry| {
+                let (key, value) = entry.split_once('=').unwrap_or((entry, ""));
+                Entry {
+                    key: key.to_owned(),
+                    value: value.to_owned(),
+                }
+            })
+            .collect();
+        entries
+            .iter()
+            .all(|entry| !entry.key.is_empty())
+            .then_some(Self {
+                entries,
+                hits,
+                limit: None,
+            })
+    }
+}
+
 /// One key and its value. The value may be empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
@@ -39,4 +77,30 @@ pub struct Override {
     pub requests_per_unit: u32,
     /// The window.
     pub unit: Unit,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_is_written_as_pairs() {
+        let pairs = |text: &str| {
+            let parsed = Descriptor::parse(text, 1)?;
+            let entries = parsed.entries.into_iter();
+            Some(
+                entries
+                    .map(|entry| (entry.key, entry.value))
+                    .collect::<Vec<_>>(),
+            )
+        };
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let two = vec![pair("route", "draw"), pair("user", "a=b")];
+        assert_eq!(pairs("route=draw,user=a=b"), Some(two));
+        assert_eq!(pairs("ip=a\\,b\\\\"), Some(vec![pair("ip", "a,b\\")]));
+        assert_eq!(pairs("ip"), Some(vec![pair("ip", "")]));
+        for nonsense in ["", "=x", "a=b,", ",a=b"] {
+            assert_eq!(pairs(nonsense), None, "{nonsense}");
+        }
+    }
 }

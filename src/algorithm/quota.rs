@@ -248,6 +248,17 @@ impl Quota {
         }
     }
 
+    /// The algorithm's name, as rules write it.
+    pub const fn algorithm(&self) -> &'static str {
+        match self {
+            Self::FixedWindow { .. } => "fixed_window",
+            Self::SlidingWindow { .. } => "sliding_window",
+            Self::SlidingLog { .. } => "sliding_log",
+            Self::TokenBucket { .. } => "token_bucket",
+            Self::LeakyBucket { .. } => "leaky_bucket",
+        }
+    }
+
     /// The most hits one call can ever be granted.
     pub const fn capacity(&self) -> u64 {
         match *self {

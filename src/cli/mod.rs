@@ -3,6 +3,7 @@
 pub mod check;
 mod client;
 mod decide;
+mod explain;
 mod healthcheck;
 mod serve;
 
@@ -26,6 +27,7 @@ Examples:
   palang serve --rules examples/quickstart
   palang check examples/quickstart
   palang decide --domain mongo --descriptor database=users
+  palang explain --rules examples/quickstart --domain mongo --descriptor database=users
   palang healthcheck"
 )]
 struct Palang {
@@ -40,6 +42,8 @@ enum Command {
     Check(check::Args),
     /// Ask a running service, as a proxy would, and show what it says
     Decide(decide::Args),
+    /// Show which rule a request meets, and what was tried on the way
+    Explain(explain::Args),
     /// Ask a running service whether it is ready
     Healthcheck(healthcheck::Args),
 }
@@ -55,6 +59,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
                 ExitCode::FAILURE
             }),
             Command::Decide(args) => decide::run(args),
+            Command::Explain(args) => explain::run(args),
             Command::Healthcheck(args) => healthcheck::run(&args),
         },
         Checked::Bad(mistakes) => {

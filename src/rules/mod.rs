@@ -4,6 +4,7 @@
 
 pub mod compile;
 mod dump;
+mod explain;
 mod file;
 mod limit;
 mod pattern;
@@ -14,6 +15,7 @@ pub mod source;
 mod tree;
 
 pub use compile::{Compiled, Domains, Source, Warnings};
+pub use explain::{End, Level, Tried, Walk, Why};
 pub use limit::{Limit, Place, Rule, RuleId, Series};
 pub use pattern::Pattern;
 pub use plan::{Modes, Plan, Step};

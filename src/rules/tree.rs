@@ -44,38 +44,38 @@ pub struct Node {
     pub value_to_metric: bool,
     /// The node's own `key` or `key_value`, for metrics.
     pub label: Box<str>,
-    keys: HashMap<Box<str>, Branch>,
+    pub(super) keys: HashMap<Box<str>, Branch>,
     /// Rules with a star in their key, in written order.
-    key_patterns: Vec<KeyPattern>,
+    pub(super) key_patterns: Vec<KeyPattern>,
 }
 
 /// The children of one node that name the same key.
 #[derive(Debug, Default)]
-struct Branch {
-    values: HashMap<Box<str>, NodeId>,
+pub(super) struct Branch {
+    pub(super) values: HashMap<Box<str>, NodeId>,
     /// In written order. Each of these is in `values` too, under its text.
-    patterns: Vec<ValuePattern>,
-    any: Option<NodeId>,
+    pub(super) patterns: Vec<ValuePattern>,
+    pub(super) any: Option<NodeId>,
 }
 
 #[derive(Debug)]
-struct ValuePattern {
-    order: usize,
-    value: Pattern,
-    node: NodeId,
+pub(super) struct ValuePattern {
+    pub(super) order: usize,
+    pub(super) value: Pattern,
+    pub(super) node: NodeId,
 }
 
 #[derive(Debug)]
-struct KeyPattern {
-    order: usize,
-    key: Pattern,
+pub(super) struct KeyPattern {
+    pub(super) order: usize,
+    pub(super) key: Pattern,
     /// `None`: any value.
-    value: Option<ValueTest>,
-    node: NodeId,
+    pub(super) value: Option<ValueTest>,
+    pub(super) node: NodeId,
 }
 
 #[derive(Debug)]
-enum ValueTest {
+pub(super) enum ValueTest {
     Exact(Box<str>),
     Pattern(Pattern),
 }
@@ -178,11 +178,10 @@ impl Domain {
             .iter()
             .find(|pattern| {
                 pattern.key.matches(&entry.key)
-                    && match &pattern.value {
-                        None => true,
-                        Some(ValueTest::Exact(value)) => **value == *entry.value,
-                        Some(ValueTest::Pattern(value)) => value.matches(&entry.value),
-                    }
+                    && pattern
+                        .value
+                        .as_ref()
+                        .is_none_or(|value| value.matches(&entry.value))
             })
             .map(|pattern| {
                 let via = match &pattern.value {
@@ -320,7 +319,14 @@ impl ValueTest {
         })
     }
 
-    fn as_str(&self) -> &str {
+    pub(super) fn matches(&self, value: &str) -> bool {
+        match self {
+            Self::Exact(exact) => **exact == *value,
+            Self::Pattern(pattern) => pattern.matches(value),
+        }
+    }
+
+    pub(super) fn as_str(&self) -> &str {
         match self {
             Self::Exact(text) => text,
             Self::Pattern(pattern) => pattern.as_str(),

@@ -1,5 +1,5 @@
-//! The ports for operators: metrics, and what is in force. They run apart from the workers, and so answer while those
-//! are busy.
+//! The ports for operators run apart from the workers, and so answer while those are busy. Here is how they are served,
+//! and the metrics port.
 
 use std::{io, sync::Arc};
 
@@ -10,7 +10,6 @@ use tokio_util::task::TaskTracker;
 
 use super::{connection, drain::Drain, listener::Listener};
 use crate::{
-    limiter::InForce,
     telemetry::{metrics::Metrics, throttle::Throttle},
     time::Clock,
 };
@@ -56,35 +55,4 @@ async fn exposition(State(metrics): State<Arc<Metrics>>) -> impl IntoResponse {
         [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
         metrics.prometheus(),
     )
-}
-
-#[derive(Clone)]
-struct Debug {
-    rules: Arc<InForce>,
-    metrics: Arc<Metrics>,
-}
-
-/// The debug port.
-pub fn debug(rules: Arc<InForce>, metrics: Arc<Metrics>) -> Router {
-    Router::new()
-        .route("/", get(index))
-        .route("/rlconfig", get(rlconfig))
-        .route("/stats", get(stats))
-        .with_state(Debug { rules, metrics })
-}
-
-/// The paths there are, sorted.
-async fn index() -> &'static str {
-    "/: this list\n/rlconfig: the rules in force\n/stats: the counters\n"
-}
-
-async fn rlconfig(State(debug): State<Debug>) -> String {
-    match debug.rules.rules() {
-        Some(rules) => rules.dump(),
-        None => "no config\n".to_owned(),
-    }
-}
-
-async fn stats(State(debug): State<Debug>) -> String {
-    debug.metrics.stats()
 }

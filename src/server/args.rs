@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{
     bounds::Bounds,
+    debug::AdminArgs,
     headers::{Headers, Style, Triple},
 };
 use crate::go_values::{self, Address, Malformed};
@@ -25,7 +26,7 @@ pub struct Args {
     /// gRPC port; 0 lets the system choose.
     #[arg(long, env = "GRPC_PORT", default_value = "8081", value_parser = go_values::port)]
     pub grpc_port: u16,
-    /// Host of the debug port (/rlconfig, /stats). It shows rules, so it is not open to the network by itself.
+    /// Host of the debug port (/ lists what is there). It shows rules, so it is not open to the network by itself.
     #[arg(long, env = "DEBUG_HOST", default_value = "127.0.0.1", value_parser = go_values::host)]
     pub debug_host: String,
     /// Debug port; 0 lets the system choose.
@@ -49,6 +50,9 @@ pub struct Args {
     /// Time such a connection then has to finish its calls.
     #[arg(long, env = "GRPC_MAX_CONNECTION_AGE_GRACE", default_value = "1m", value_parser = go_values::duration)]
     pub grpc_max_connection_age_grace: Duration,
+    /// What operators may change.
+    #[command(flatten)]
+    pub admin: AdminArgs,
     /// How large a request may be.
     #[command(flatten)]
     pub bounds: Bounds,

@@ -5,6 +5,7 @@ mod answer;
 mod args;
 mod bounds;
 mod connection;
+mod debug;
 mod drain;
 mod figures;
 #[cfg(test)]
@@ -19,11 +20,12 @@ mod rls;
 mod wire;
 mod worker;
 
-pub use admin::{debug as debug_port, metrics as metrics_port, serve as serve_admin};
+pub use admin::{metrics as metrics_port, serve as serve_admin};
 pub use answer::Settings;
 pub use args::{AnswerArgs, Args, Styles};
 pub use bounds::{Bound, Bounds};
 pub use connection::Age;
+pub use debug::{AdminArgs, Debug, router as debug_port};
 pub use drain::Drain;
 pub use headers::{Header, Headers, Style, Triple};
 pub use health::{Readiness, ReadyWhen};

@@ -3,8 +3,8 @@
 use std::{future::Future, sync::Arc};
 
 use crate::{
-    algorithm::Outcome,
-    counter::{Atomicity, Counter},
+    algorithm::{MAX, Outcome},
+    counter::{Atomicity, Counter, Role, Selection},
 };
 
 /// Where counters live.
@@ -22,6 +22,42 @@ pub trait Store: Send + Sync {
         counters: &[Counter],
         atomicity: Atomicity,
     ) -> impl Future<Output = Vec<Result<Outcome, StoreError>>> + Send;
+
+    /// What [`Store::take`] would answer now, without taking anything: a counter that would admit its hits is answered
+    /// as it stands, one that would refuse them with its whole refusal. Never from a memory of refusals.
+    ///
+    /// It needs nothing of a store that the contract does not give: each counter is taken all or nothing together with
+    /// more hits of the same key than any counter grants, so that the request is held back, and charged nothing. The
+    /// same key, because that is on the same server, whichever way a store spreads its keys.
+    fn peek(
+        &self,
+        counters: &[Counter],
+    ) -> impl Future<Output = Vec<Result<Outcome, StoreError>>> + Send {
+        async move {
+            let held: Vec<Counter> = counters
+                .iter()
+                .flat_map(|counter| {
+                    [counter.hits, MAX as i64].map(|hits| Counter {
+                        hits,
+                        role: Role::Enforced,
+                        ..counter.clone()
+                    })
+                })
+                .collect();
+            let answers = self.take(&held, Atomicity::AllOrNothing).await;
+            answers.into_iter().step_by(2).collect()
+        }
+    }
+
+    /// Forgets what was taken from the selected counters, and says how many there were. For operators: it may take
+    /// long, and a call that is decided at the same time may be counted before or after.
+    fn forget(
+        &self,
+        selection: &Selection,
+    ) -> impl Future<Output = Result<u64, StoreError>> + Send {
+        let _ = selection;
+        async { Err(StoreError::Refused("this store forgets nothing".into())) }
+    }
 }
 
 /// Why a store could not decide a counter.

@@ -13,7 +13,7 @@ use quick_cache::{Weighter, sync::Cache};
 use super::contract::{Store, StoreError};
 use crate::{
     algorithm::{Outcome, Quota, Source},
-    counter::{Atomicity, Counter, CounterKey, Role},
+    counter::{Atomicity, Counter, CounterKey, Role, Selection},
     time::{Clock, SECOND, Timestamp},
 };
 
@@ -74,6 +74,15 @@ impl Refusals {
     /// Whether nothing is remembered.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Bytes kept now, as they are counted against the bound.
+    pub fn bytes(&self) -> u64 {
+        self.entries.weight()
+    }
+
+    fn forget(&self, selection: &Selection) {
+        self.entries.retain(|key, _| !selection.matches(key));
     }
 
     fn recall(&self, counter: &Counter) -> Option<Outcome> {
@@ -221,6 +230,20 @@ impl<S: Store> Store for DenyCache<S> {
                 }
             })
             .collect()
+    }
+
+    async fn peek(&self, counters: &[Counter]) -> Vec<Result<Outcome, StoreError>> {
+        self.inner.peek(counters).await
+    }
+
+    async fn forget(&self, selection: &Selection) -> Result<u64, StoreError> {
+        let forgotten = self.inner.forget(selection).await?;
+        // After the store: what is remembered in between was refused before. Another replica's memory of it ends
+        // within LIFE.
+        if let Some(refusals) = &self.refusals {
+            refusals.forget(selection);
+        }
+        Ok(forgotten)
     }
 }
 

@@ -15,7 +15,7 @@ pub use memory::Memory;
 
 use crate::{
     algorithm::Outcome,
-    counter::{Atomicity, Counter},
+    counter::{Atomicity, Counter, Selection},
 };
 
 /// The store of one worker: its lane to the process's Redis, or the process's memory.
@@ -36,6 +36,13 @@ impl Store for Backend {
         match self {
             Self::Memory(memory) => memory.take(counters, atomicity).await,
             Self::Redis(lane) => lane.take(counters, atomicity).await,
+        }
+    }
+
+    async fn forget(&self, selection: &Selection) -> Result<u64, StoreError> {
+        match self {
+            Self::Memory(memory) => memory.forget(selection).await,
+            Self::Redis(lane) => lane.forget(selection).await,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod all_or_nothing;
 mod conformance;
+mod debug_port;
 mod envoy;
 mod foreign_data;
 mod model;

@@ -19,6 +19,17 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("store", &["algorithm", "counter", "secret", "time"]),
     ("verdict", &["algorithm", "rules", "store"]),
     (
+        "explain",
+        &[
+            "algorithm",
+            "counter",
+            "request",
+            "rules",
+            "store",
+            "verdict",
+        ],
+    ),
+    (
         "telemetry",
         &[
             "algorithm",
@@ -37,6 +48,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         &[
             "algorithm",
             "counter",
+            "explain",
             "request",
             "rules",
             "store",
@@ -49,11 +61,13 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         &[
             "algorithm",
             "counter",
+            "explain",
             "go_values",
             "limiter",
             "proto",
             "request",
             "rules",
+            "secret",
             "store",
             "telemetry",
             "time",

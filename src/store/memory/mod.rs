@@ -16,7 +16,7 @@ use std::{
 
 use crate::{
     algorithm::{Outcome, State},
-    counter::{Atomicity, Counter, CounterKey},
+    counter::{Atomicity, Counter, CounterKey, Selection},
     time::{Clock, SECOND, Timestamp},
 };
 
@@ -193,6 +193,19 @@ impl Store for Memory {
         atomicity: Atomicity,
     ) -> Vec<Result<Outcome, StoreError>> {
         self.decide(counters, atomicity)
+    }
+
+    async fn forget(&self, selection: &Selection) -> Result<u64, StoreError> {
+        let mut forgotten = 0;
+        for shard in 0..self.shards.len() {
+            // One part after the other: no call waits longer than for the walk through one.
+            let mut shard = self.lock(shard);
+            let gone = shard.forget(selection);
+            shard.reported = shard.records.len();
+            self.live.fetch_sub(gone, Ordering::Relaxed);
+            forgotten += gone;
+        }
+        Ok(forgotten)
     }
 }
 

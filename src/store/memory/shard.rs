@@ -6,7 +6,7 @@ use hashbrown::{HashTable, hash_table::Entry};
 
 use crate::{
     algorithm::{State, debt, fixed_window, sliding_window},
-    counter::CounterKey,
+    counter::{CounterKey, Selection},
 };
 
 /// Entries of a sliding log that weigh as much as one more key.
@@ -161,6 +161,20 @@ impl Shard {
             }
             None => Room::Evicted,
         }
+    }
+
+    /// Drops the selected records and says how many there were.
+    pub(super) fn forget(&mut self, selection: &Selection) -> u64 {
+        let before = self.records.len();
+        let weight = &mut self.weight;
+        self.records.retain(|record| {
+            let kept = !selection.matches(&record.key);
+            if !kept {
+                *weight -= record.cell.weight();
+            }
+            kept
+        });
+        (before - self.records.len()) as u64
     }
 
     fn step(&mut self) -> usize {

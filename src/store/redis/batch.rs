@@ -15,12 +15,13 @@ use tokio::{
 
 use crate::{
     algorithm::Outcome,
-    counter::{Atomicity, Counter},
+    counter::{Atomicity, Counter, Selection},
     store::{Store, StoreError},
 };
 
 use super::{
     Shared,
+    forget::forget,
     pool::checkout,
     script::{Packed, store_error},
 };
@@ -35,6 +36,7 @@ pub struct Lane {
     requests: mpsc::Sender<Request>,
     prefix: Arc<[u8]>,
     timeout: Duration,
+    shared: Arc<Shared>,
     /// Ends the task with the last handle: nobody is left to wait for its answers.
     _task: Arc<Task>,
 }
@@ -75,7 +77,7 @@ impl Lane {
         let timeout = shared.config.timeout;
         shared.lane_started();
         let worker = Worker {
-            shared,
+            shared: Arc::clone(&shared),
             waiting,
             postponed: VecDeque::new(),
             held: None,
@@ -84,6 +86,7 @@ impl Lane {
             requests,
             prefix,
             timeout,
+            shared,
             _task: Arc::new(Task(tokio::spawn(worker.run()))),
         }
     }
@@ -132,6 +135,10 @@ impl Store for Lane {
             Err(error) => Err(error),
         };
         outcomes.unwrap_or_else(|error| vec![Err(error); counters.len()])
+    }
+
+    async fn forget(&self, selection: &Selection) -> Result<u64, StoreError> {
+        forget(&self.shared, selection).await
     }
 }
 

@@ -3,6 +3,7 @@
 //! [`Redis`] is what a process shares: the pool and the script. A [`Lane`] is what a runtime takes decisions through.
 
 mod batch;
+mod forget;
 mod pool;
 mod script;
 
@@ -75,6 +76,12 @@ impl std::fmt::Debug for Redis {
         f.debug_struct("Redis")
             .field("figures", &self.figures())
             .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
     }
 }
 

@@ -107,6 +107,12 @@ impl Builder {
         self
     }
 
+    /// The real clock.
+    pub(crate) fn system_clock(mut self) -> Self {
+        self.clock = Clock::system();
+        self
+    }
+
     pub(crate) async fn start(self) -> Service {
         let rules = tempfile::tempdir().expect("a directory for the rules");
         for (name, text) in &self.rules {
@@ -214,6 +220,31 @@ impl Service {
             content_type: answer.header("content-type").unwrap_or_default().to_owned(),
             body: answer.body,
         }
+    }
+
+    /// An answer of the debug port.
+    pub(crate) async fn debug(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> HttpAnswer {
+        let answer = http::send(self.at.debug, method, path, headers, Bytes::new())
+            .await
+            .expect("the debug port answers");
+        HttpAnswer {
+            status: answer.status,
+            content_type: answer.header("content-type").unwrap_or_default().to_owned(),
+            body: answer.body,
+        }
+    }
+
+    /// All of the metrics port.
+    pub(crate) async fn metrics(&self) -> String {
+        http::get(self.at.metrics, "/metrics", &[])
+            .await
+            .expect("the metrics port answers")
+            .body
     }
 
     /// The counters on the debug port, by the reference's names.

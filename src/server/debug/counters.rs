@@ -1,0 +1,158 @@
+//! Reading and resetting counters, for who has the token. What is reset is told in the log.
+
+use axum::{
+    extract::{RawQuery, State},
+    response::{IntoResponse as _, Response},
+};
+use http::{HeaderMap, StatusCode, header::AUTHORIZATION};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    Debug, json,
+    query::{Format, Query},
+    unavailable,
+};
+use crate::{
+    counter::{Selection, Under},
+    limiter::Limiter,
+    secret::Secret,
+    store::{Store, StoreError},
+};
+
+/// How the counters of a request stand.
+pub(super) async fn show<S: Store>(
+    State(debug): State<Debug<S>>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Response {
+    if let Some(refused) = refused(&debug.token, &headers) {
+        return refused;
+    }
+    let query = Query::new(query.as_deref().unwrap_or_default());
+    let request = match query.request(0) {
+        Ok(request) => request,
+        Err(wrong) => return (StatusCode::BAD_REQUEST, format!("{wrong}\n")).into_response(),
+    };
+    let explanation = match (debug.limiter)().explain(request).await {
+        Ok(explanation) => explanation,
+        Err(undecided) => return unavailable(&undecided),
+    };
+    if let Some(error) = explanation.failure() {
+        return unavailable(error);
+    }
+    let counters: Vec<Value> = explanation
+        .counters()
+        .map(|(key, outcome)| {
+            json!({
+                "counter": format!("{key:?}"),
+                "used": outcome.map(|outcome| outcome.used),
+                "remaining": outcome.map(|outcome| outcome.remaining),
+                "reset_after_us": outcome.map(|outcome| outcome.reset_after),
+            })
+        })
+        .collect();
+    match query.format(&headers) {
+        Format::Json => json(&Value::Array(counters)),
+        Format::Text => counters
+            .iter()
+            .map(|counter| {
+                format!(
+                    "{}: {} used, {} left\n",
+                    counter["counter"].as_str().unwrap_or_default(),
+                    counter["used"],
+                    counter["remaining"]
+                )
+            })
+            .collect::<String>()
+            .into_response(),
+    }
+}
+
+/// Forgets what was taken from the counters of a request, or from all below its entries.
+pub(super) async fn reset<S: Store>(
+    State(debug): State<Debug<S>>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Response {
+    if let Some(refused) = refused(&debug.token, &headers) {
+        return refused;
+    }
+    let query = Query::new(query.as_deref().unwrap_or_default());
+    let limiter = (debug.limiter)();
+    let selections = match selected(&limiter, &query).await {
+        Ok(selections) => selections,
+        Err(wrong) => return (StatusCode::BAD_REQUEST, format!("{wrong}\n")).into_response(),
+    };
+    let mut forgotten = 0;
+    let mut failure: Option<StoreError> = None;
+    for selection in &selections {
+        match limiter.store().forget(selection).await {
+            Ok(count) => forgotten += count,
+            Err(error) => failure = Some(error),
+        }
+    }
+    tracing::info!(
+        selected = format!("{selections:?}"),
+        forgotten,
+        failure = failure.as_ref().map(ToString::to_string),
+        "counters reset by an operator"
+    );
+    match failure {
+        Some(error) => unavailable(&error),
+        None => match query.format(&headers) {
+            Format::Json => json(&json!({"forgotten": forgotten})),
+            Format::Text => format!("forgotten: {forgotten}\n").into_response(),
+        },
+    }
+}
+
+async fn selected<S: Store>(limiter: &Limiter<S>, query: &Query) -> Result<Vec<Selection>, String> {
+    if query.value("prefix") == Some("true") {
+        let domain = query.domain()?;
+        let descriptors = query.descriptors(0)?;
+        if descriptors.is_empty() {
+            return Ok(vec![Selection::Under(Under::new(domain, []))]);
+        }
+        return Ok(descriptors
+            .iter()
+            .map(|descriptor| {
+                let entries = descriptor.entries.iter();
+                let pairs = entries.map(|entry| (entry.key.as_str(), entry.value.as_str()));
+                Selection::Under(Under::new(domain, pairs))
+            })
+            .collect());
+    }
+    let request = query.request(0)?;
+    let explanation = limiter
+        .explain(request)
+        .await
+        .map_err(|undecided| undecided.to_string())?;
+    let selections: Vec<Selection> = explanation
+        .counters()
+        .map(|(key, _)| Selection::One(key.clone()))
+        .collect();
+    if selections.is_empty() {
+        return Err("no limit applies: there is no counter".to_owned());
+    }
+    Ok(selections)
+}
+
+/// Why the caller may not, if it may not.
+fn refused(token: &Secret, headers: &HeaderMap) -> Option<Response> {
+    if token.is_empty() {
+        let how = "counters can be read and reset when ADMIN_TOKEN is set\n";
+        return Some((StatusCode::FORBIDDEN, how).into_response());
+    }
+    let given = headers
+        .get(AUTHORIZATION)
+        .and_then(|given| given.as_bytes().strip_prefix(b"Bearer "))
+        .unwrap_or_default();
+    // Digests, so that the time of the comparison tells nothing of the token.
+    if Sha256::digest(given) == Sha256::digest(token.expose().as_bytes()) {
+        return None;
+    }
+    tracing::warn!("a call to read or reset counters came without the token");
+    let how = "expected the value of ADMIN_TOKEN as a bearer token\n";
+    Some((StatusCode::UNAUTHORIZED, how).into_response())
+}
