@@ -26,7 +26,7 @@ use crate::{
     settings::Settings,
     shutdown::{Reload, Shutdown, on_signals},
     store::{Backend, DenyCache, Memory, Redis, Store, deny_cache::Refusals},
-    telemetry::{metrics::Metrics, throttle::Throttle},
+    telemetry::{Stores, metrics::Metrics, throttle::Throttle},
     time::Clock,
 };
 
@@ -176,12 +176,22 @@ impl App {
                 "counters live in this process: REDIS_URL is not set"
             );
             let memory = Arc::new(Memory::new(clock, store.memory()));
+            self.metrics.watch(Stores {
+                memory: Some(Arc::clone(&memory)),
+                refusals: refusals.clone(),
+                ..Stores::default()
+            });
             let make =
                 move || DenyCache::new(Backend::Memory(Arc::clone(&memory)), refusals.clone());
             return self.run_with(make, shutdown).await;
         };
         tracing::info!(prefix = config.prefix, "counters live in Redis");
         let redis = Redis::connect(config).context("REDIS_URL cannot be used")?;
+        self.metrics.watch(Stores {
+            redis: Some(redis.clone()),
+            refusals: refusals.clone(),
+            ..Stores::default()
+        });
         let make = move || DenyCache::new(Backend::Redis(redis.lane()), refusals.clone());
         self.run_with(make, shutdown).await
     }

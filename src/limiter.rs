@@ -9,7 +9,7 @@ use crate::{
     request::Request,
     rules::{Modes, Rules},
     store::{Store, StoreError},
-    telemetry::metrics::{Metrics, RuleSeries},
+    telemetry::metrics::{Metrics, RuleHandles},
     verdict::Verdict,
 };
 
@@ -29,7 +29,7 @@ pub struct InForce(ArcSwapOption<Snapshot>);
 #[derive(Debug)]
 struct Snapshot {
     rules: Arc<Rules>,
-    series: Vec<Arc<RuleSeries>>,
+    handles: RuleHandles,
 }
 
 /// Why a request could not be decided. Over limit is not one of these.
@@ -60,15 +60,20 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// [`Undecided`], when there is no answer to give.
     pub async fn decide(&self, request: &Request) -> Result<Verdict, Undecided> {
+        let since = self.metrics.now();
         let snapshot = self.rules.0.load_full().ok_or(Undecided::NoRules)?;
         let plan = snapshot.rules.plan(request, self.modes);
         let outcomes = if plan.counters.is_empty() {
             Vec::new()
         } else {
-            self.store.take(&plan.counters, plan.atomicity).await
+            let asked = self.metrics.now();
+            let outcomes = self.store.take(&plan.counters, plan.atomicity).await;
+            self.metrics.store_answered(asked);
+            outcomes
         };
         let verdict = Verdict::new(plan, outcomes)?;
-        self.metrics.decided(&verdict, request, &snapshot.series);
+        self.metrics
+            .decided(&verdict, request, &snapshot.handles, since);
         Ok(verdict)
     }
 
@@ -97,8 +102,8 @@ impl<S: Store> Limiter<S> {
 impl InForce {
     /// Puts `rules` in force for every request that starts from now on.
     pub fn swap(&self, rules: Arc<Rules>, metrics: &Metrics) {
-        let series = metrics.series(&rules);
-        self.0.store(Some(Arc::new(Snapshot { rules, series })));
+        let handles = metrics.in_force(&rules);
+        self.0.store(Some(Arc::new(Snapshot { rules, handles })));
     }
 
     /// The rules in force, `None` before the first load.

@@ -23,7 +23,7 @@ A running service explains with the state of the counters, too: /explain on its 
 Exit code: 0 explained, 1 the rules or the request make no sense.
 
 Examples:
-  palang explain --rules examples/quickstart --domain mongo --descriptor database=users
+  palang explain --rules examples/quickstart --domain quickstart --descriptor user=7
   palang explain --rules rules.yaml --domain api --descriptor route=draw,user=42 --descriptor ip=10.0.0.7 --json")]
 pub(super) struct Args {
     /// Rule file, or directory with *.yaml and *.yml files; once for each

@@ -27,7 +27,7 @@ Examples:
   palang serve --rules examples/quickstart
   palang check examples/quickstart
   palang decide --domain mongo --descriptor database=users
-  palang explain --rules examples/quickstart --domain mongo --descriptor database=users
+  palang explain --rules examples/quickstart --domain quickstart --descriptor user=7
   palang healthcheck"
 )]
 struct Palang {

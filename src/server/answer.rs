@@ -114,7 +114,7 @@ impl<S: Store> Answers<S> {
         let metrics = &self.settings.metrics;
         match &undecided {
             Undecided::NoRules => metrics.no_rules(),
-            Undecided::Store(_) => metrics.store_error(),
+            Undecided::Store(error) => metrics.store_error(error),
         }
         if let Some(held) = self.settings.failures.pass() {
             let reason = reason(&undecided);

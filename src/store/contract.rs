@@ -79,3 +79,20 @@ pub enum StoreError {
     #[error("the store is full")]
     Full,
 }
+
+impl StoreError {
+    /// All kinds there are.
+    pub const KINDS: [&'static str; 5] =
+        ["timeout", "unavailable", "refused", "foreign_state", "full"];
+
+    /// Which kind it is, in one word.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Unavailable(_) => "unavailable",
+            Self::Refused(_) => "refused",
+            Self::ForeignState => "foreign_state",
+            Self::Full => "full",
+        }
+    }
+}

@@ -77,12 +77,12 @@ pub(super) fn prometheus(metrics: &Metrics) -> String {
         (
             "ratelimit_service_config_load_success",
             "Loads of rules that were put in force",
-            metrics.loads.load(Ordering::Relaxed),
+            metrics.own.loads.load(Ordering::Relaxed),
         ),
         (
             "ratelimit_service_config_load_error",
             "Loads of rules that were refused",
-            metrics.refused_loads.load(Ordering::Relaxed),
+            metrics.own.refused_loads.load(Ordering::Relaxed),
         ),
         (
             "ratelimit_service_global_shadow_mode",
@@ -131,8 +131,8 @@ pub(super) fn stats(metrics: &Metrics) -> String {
             "call.should_rate_limit.service_error",
             &metrics.service_errors,
         ),
-        ("config_load_success", &metrics.loads),
-        ("config_load_error", &metrics.refused_loads),
+        ("config_load_success", &metrics.own.loads),
+        ("config_load_error", &metrics.own.refused_loads),
         ("global_shadow_mode", &metrics.shadowed),
     ] {
         lines.insert(

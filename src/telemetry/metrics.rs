@@ -14,18 +14,25 @@ use prometheus_client::{
     registry::Registry,
 };
 
-pub use super::series::RuleSeries;
+pub use super::{
+    accounting::RuleHandles,
+    top::{Listed, Offender},
+};
 use super::{
     catalogue::Catalogue,
+    decisions::Decisions,
+    denials::Denials,
     exposition,
-    series::{Decided, NearRatio},
+    figures::{StoreFigures, Stores},
+    own::Own,
+    series::NearRatio,
+    top::Top,
+    top_view::TopView,
 };
 use crate::{
     go_values::{self, Malformed},
-    request::Request,
-    rules::{Rules, Series, Step},
+    store::StoreError,
     time::{Clock, Timestamp},
-    verdict::Verdict,
 };
 
 /// Settings of the metrics.
@@ -39,6 +46,17 @@ pub struct Args {
     /// Most metric series that text of requests makes in one domain; what comes after is counted as `other`.
     #[arg(long, env = "METRICS_MAX_SERIES", default_value = "10000", value_parser = go_values::count)]
     pub metrics_max_series: usize,
+    /// Keys of each domain whose hits and refusals are followed, to show which are most (/top on the debug port); 0 is
+    /// off.
+    #[arg(long, env = "TOP_KEYS", default_value = "100", value_parser = go_values::integer)]
+    pub top_keys: u64,
+    /// Show the text of those keys in metrics, too. Each key that comes and goes then makes a series in Prometheus.
+    #[arg(long, env = "TOP_KEYS_IN_METRICS", default_value = "false", value_parser = go_values::boolean,
+          action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub top_keys_in_metrics: bool,
+    /// Most refusals that are written to the log in a second, with rule and key; 0 is off.
+    #[arg(long, env = "DENY_LOG_PER_SECOND", default_value = "0", value_parser = go_values::integer)]
+    pub deny_log_per_second: u64,
 }
 
 impl Default for Args {
@@ -46,6 +64,9 @@ impl Default for Args {
         Self {
             near_limit_ratio: NearRatio::default(),
             metrics_max_series: 10_000,
+            top_keys: 100,
+            top_keys_in_metrics: false,
+            deny_log_per_second: 0,
         }
     }
 }
@@ -57,12 +78,10 @@ fn near_ratio(text: &str) -> Result<NearRatio, Malformed> {
 /// Every instrument.
 #[derive(Debug)]
 pub struct Metrics {
-    ratio: NearRatio,
+    pub(super) ratio: NearRatio,
     pub(super) catalogue: Catalogue,
     pub(super) store_errors: AtomicU64,
     pub(super) service_errors: AtomicU64,
-    pub(super) loads: AtomicU64,
-    pub(super) refused_loads: AtomicU64,
     pub(super) shadowed: AtomicU64,
     pub(super) calls: [AtomicU64; Method::ALL.len()],
     response_time: [Histogram; Method::ALL.len()],
@@ -71,9 +90,14 @@ pub struct Metrics {
     connections: Family<PortLabel, Gauge>,
     worker_connections: Family<WorkerLabel, Gauge>,
     refused_connections: Family<PortLabel, Counter>,
+    pub(super) own: Arc<Own>,
+    pub(super) decisions: Decisions,
+    pub(super) top: Arc<Top>,
+    pub(super) denials: Denials,
+    figures: StoreFigures,
     registry: Registry,
     /// Durations are not decisions: they are measured by the real clock, also where a test stops the other one.
-    clock: Clock,
+    pub(super) clock: Clock,
 }
 
 /// A call that is measured.
@@ -140,7 +164,11 @@ impl Metrics {
         let bad_requests = Family::default();
         let connections = Family::default();
         let worker_connections = Family::default();
-        let refused_connections = Family::default();
+        let refused_connections = Family::<PortLabel, Counter>::default();
+        for port in ["grpc", "http"] {
+            // A counter that is there from the start shows its first step as one.
+            drop(refused_connections.get_or_create(&PortLabel { port }));
+        }
         registry.register(
             "ratelimit_service_response_time_seconds",
             "Time from a call's arrival to its answer",
@@ -177,13 +205,26 @@ impl Metrics {
             "What is running",
             Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]),
         );
+        let own = Arc::new(Own::default());
+        let decisions = Decisions::default();
+        let figures = StoreFigures::default();
+        let top = Arc::new(Top::new(
+            usize::try_from(args.top_keys).unwrap_or(usize::MAX),
+        ));
+        let clock = Clock::system();
+        registry.register_collector(Box::new(Arc::clone(&own)));
+        registry.register_collector(Box::new(decisions.clone()));
+        registry.register_collector(Box::new(figures.clone()));
+        registry.register_collector(Box::new(TopView {
+            top: Arc::clone(&top),
+            clock: clock.clone(),
+            with_keys: args.top_keys_in_metrics,
+        }));
         Self {
             ratio: args.near_limit_ratio,
             catalogue: Catalogue::new(args.metrics_max_series),
             store_errors: AtomicU64::new(0),
             service_errors: AtomicU64::new(0),
-            loads: AtomicU64::new(0),
-            refused_loads: AtomicU64::new(0),
             shadowed: AtomicU64::new(0),
             calls: Default::default(),
             response_time: Method::ALL.map(|method| match method {
@@ -197,61 +238,13 @@ impl Metrics {
             connections,
             worker_connections,
             refused_connections,
+            own,
+            decisions,
+            top,
+            denials: Denials::new(args.deny_log_per_second),
+            figures,
             registry,
-            clock: Clock::system(),
-        }
-    }
-
-    /// The series of each rule, in the order of [`Rules::rules`].
-    pub fn series(&self, rules: &Rules) -> Vec<Arc<RuleSeries>> {
-        let mut series = vec![Arc::default(); rules.rules().len()];
-        for (domain, id) in rules.placed() {
-            let rule = rules.rule(id);
-            if let (Some(_), Series::Rule(levels)) = (&rule.limit, &rule.series) {
-                series[id.index()] = self.catalogue.of_rule(domain, levels);
-            }
-        }
-        series
-    }
-
-    /// Counts a finished verdict. `series` are those of the rules it was made under.
-    pub fn decided(&self, verdict: &Verdict, request: &Request, series: &[Arc<RuleSeries>]) {
-        let plan = &verdict.plan;
-        if !plan.known_domain {
-            let descriptors = plan.steps.len() as u64;
-            self.catalogue.unknown_domain(&request.domain, descriptors);
-        }
-        if verdict.shadowed {
-            self.shadowed.fetch_add(1, Ordering::Relaxed);
-        }
-        for (step, status) in plan.steps.iter().zip(&verdict.statuses) {
-            let Step::Limited {
-                rule,
-                counter,
-                series: text,
-                ..
-            } = step
-            else {
-                continue;
-            };
-            let Some(outcome) = status.outcome else {
-                continue;
-            };
-            let counter = &plan.counters[*counter];
-            let decided = Decided {
-                quota: counter.quota,
-                hits: counter.hits,
-                outcome,
-                atomicity: plan.atomicity,
-                shadow: rule.is_some_and(|rule| plan.rules.rule(rule).shadow),
-            };
-            match (text, rule) {
-                (Some(levels), _) => self.catalogue.of_text(&request.domain, levels, |series| {
-                    series.add(&decided, self.ratio);
-                }),
-                (None, Some(rule)) => series[rule.index()].add(&decided, self.ratio),
-                (None, None) => {}
-            }
+            clock,
         }
     }
 
@@ -278,18 +271,19 @@ impl Metrics {
     }
 
     /// Counts a call that the store could not decide.
-    pub fn store_error(&self) {
+    pub fn store_error(&self, error: &StoreError) {
         self.store_errors.fetch_add(1, Ordering::Relaxed);
+        self.own.store_error(error);
     }
 
     /// Counts rules that were put in force.
     pub fn rules_loaded(&self) {
-        self.loads.fetch_add(1, Ordering::Relaxed);
+        self.own.loaded(self.clock.now());
     }
 
     /// Counts rules that were refused.
     pub fn rules_refused(&self) {
-        self.refused_loads.fetch_add(1, Ordering::Relaxed);
+        self.own.refused();
     }
 
     /// Shows that worker's connections from now on, be there none.
@@ -320,6 +314,16 @@ impl Metrics {
         self.refused_connections
             .get_or_create(&PortLabel { port })
             .inc();
+    }
+
+    /// Shows the figures of these stores from now on.
+    pub fn watch(&self, stores: Stores) {
+        self.figures.watch(stores);
+    }
+
+    /// The `most` keys of each domain that are refused most and asked most.
+    pub fn top(&self, most: usize) -> Vec<Listed> {
+        self.top.list(most, self.clock.now())
     }
 
     /// All instruments in the Prometheus text format 0.0.4.

@@ -1,12 +1,22 @@
 //! What the operator sees: logs and metrics. Steers nothing.
 
+mod accounting;
+mod buckets;
 mod catalogue;
+mod decisions;
+mod denials;
 mod exposition;
+mod figures;
 pub mod logs;
 pub mod metrics;
 mod names;
+mod own;
 mod process;
 mod series;
+mod shown;
 pub mod throttle;
+mod top;
+mod top_view;
 
+pub use figures::Stores;
 pub use series::NearRatio;

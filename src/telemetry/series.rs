@@ -9,7 +9,7 @@ use crate::{
 
 /// The counters of one rule, or of one text that a rule asked to see.
 #[derive(Debug, Default)]
-pub struct RuleSeries {
+pub(super) struct RuleSeries {
     total_hits: AtomicU64,
     over_limit: AtomicU64,
     near_limit: AtomicU64,

@@ -310,7 +310,14 @@ async fn a_reset_reaches_every_replica_within_a_second() {
 async fn the_index_lists_every_path() {
     let service = start(StoreKind::Memory, &[]).await;
     let index = service.debug("GET", "/", &[]).await.body;
-    for path in ["/counter", "/explain", "/reset", "/rlconfig", "/stats"] {
+    for path in [
+        "/counter",
+        "/explain",
+        "/reset",
+        "/rlconfig",
+        "/stats",
+        "/top",
+    ] {
         assert!(index.contains(&format!("\n{path}")), "{path} in {index}");
     }
     for path in [

@@ -4,6 +4,7 @@
 mod args;
 mod counters;
 mod query;
+mod top;
 
 use std::{fmt, sync::Arc};
 
@@ -34,6 +35,7 @@ const INDEX: &str = "\
 /reset?domain=D&descriptor=K=V,K=V[&prefix=true]: POST, forgets a counter, or all below the entries; needs the token
 /rlconfig: the rules in force
 /stats: the counters
+/top[?domain=D&most=N]: the keys that are refused and asked most
 
 Several descriptors: repeat descriptor=. JSON instead of text: &format=json.
 The token: Authorization: Bearer, with the value of ADMIN_TOKEN; without that setting nothing can be read or reset.
@@ -91,6 +93,7 @@ pub fn router<S: Store + 'static>(debug: Debug<S>) -> Router {
         .route("/reset", post(counters::reset::<S>))
         .route("/rlconfig", get(rlconfig::<S>))
         .route("/stats", get(stats::<S>))
+        .route("/top", get(top::show::<S>))
         .with_state(debug)
 }
 

@@ -130,6 +130,7 @@ impl Store for Lane {
         }
         let (reply, answer) = oneshot::channel();
         let packed = Packed::new(counters, atomicity, &self.prefix);
+        let _present = self.shared.tally.request();
         let outcomes = match self.send(Request::Take { packed, reply }) {
             Ok(()) => self.answer(answer).await,
             Err(error) => Err(error),
@@ -242,10 +243,12 @@ impl Worker {
             let packed = requests.iter().map(|(packed, _)| packed);
             let pinned = self.shared.config.clock.pinned();
             let call = self.shared.script.call(&mut connection, packed, pinned);
+            let present = self.shared.tally.call(requests.len() as u64);
             let outcomes = match timeout_at(deadline, call).await {
                 Ok(outcomes) => outcomes,
                 Err(_) => Err(StoreError::Timeout),
             };
+            drop(present);
             self.shared.called(requests.len() as u64);
             match outcomes {
                 Ok(outcomes) => {
@@ -253,7 +256,9 @@ impl Worker {
                     for (packed, reply) in requests {
                         let own = outcomes.by_ref().take(packed.keys.len()).collect();
                         // A caller that is gone has no use for its answer.
-                        let _ = reply.send(own);
+                        if reply.send(own).is_err() {
+                            self.shared.tally.late();
+                        }
                     }
                 }
                 Err(error) => {

@@ -6,6 +6,7 @@ mod batch;
 mod forget;
 mod pool;
 mod script;
+mod tally;
 
 use std::sync::{
     Arc,
@@ -14,6 +15,7 @@ use std::sync::{
 
 pub use batch::Lane;
 pub use pool::{Config, ConfigError, SocketType};
+pub use tally::BATCHES;
 
 /// One Redis, as a process sees it.
 #[derive(Clone)]
@@ -34,6 +36,14 @@ pub struct Figures {
     pub idle: usize,
     /// Lanes that wait for a connection now.
     pub waiting: usize,
+    /// Script calls by their requests: up to each bound of [`BATCHES`], and above the last.
+    pub batches: [u64; BATCHES.len() + 1],
+    /// Answers that came after their caller had gone.
+    pub late: u64,
+    /// Requests in calls that are not answered yet.
+    pub in_flight: u64,
+    /// Requests that wait for the next call.
+    pub queued: u64,
 }
 
 impl Redis {
@@ -49,6 +59,7 @@ impl Redis {
             lanes: AtomicUsize::new(0),
             calls: AtomicU64::new(0),
             requests: AtomicU64::new(0),
+            tally: Arc::default(),
         })))
     }
 
@@ -60,6 +71,7 @@ impl Redis {
     /// Figures for metrics.
     pub fn figures(&self) -> Figures {
         let status = self.0.pool.status();
+        let (in_flight, queued) = self.0.tally.pending();
         Figures {
             calls: self.0.calls.load(Ordering::Relaxed),
             requests: self.0.requests.load(Ordering::Relaxed),
@@ -67,6 +79,10 @@ impl Redis {
             connections: status.size,
             idle: status.available,
             waiting: status.waiting,
+            batches: self.0.tally.batches(),
+            late: self.0.tally.lates(),
+            in_flight,
+            queued,
         }
     }
 }
@@ -93,6 +109,7 @@ struct Shared {
     lanes: AtomicUsize,
     calls: AtomicU64,
     requests: AtomicU64,
+    tally: Arc<tally::Tally>,
 }
 
 impl Shared {

@@ -1,0 +1,176 @@
+//! What a finished verdict adds to the instruments. On the way of every decision: handles are resolved when rules are
+//! put in force, and nothing is allocated here for a rule that asks for no text of the request in its series.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
+};
+
+use super::{
+    decisions::{BROUGHT, Handles},
+    metrics::Metrics,
+    series::{Decided, RuleSeries},
+    shown,
+    top::{Ask, DomainTop},
+};
+use crate::{
+    algorithm::Source,
+    counter::Counter,
+    request::{Descriptor, Request},
+    rules::{Rules, Series, Step},
+    time::Timestamp,
+    verdict::{Code, Verdict},
+};
+
+/// The instruments that belong to one snapshot of the rules.
+#[derive(Debug, Default)]
+pub struct RuleHandles {
+    series: Vec<Arc<RuleSeries>>,
+    own: Handles,
+    top: HashMap<Box<str>, Arc<DomainTop>>,
+}
+
+impl Metrics {
+    /// The instruments of these rules, which are in force from now on.
+    pub fn in_force(&self, rules: &Rules) -> RuleHandles {
+        let mut series = vec![Arc::default(); rules.rules().len()];
+        for (domain, id) in rules.placed() {
+            let rule = rules.rule(id);
+            if let (Some(_), Series::Rule(levels)) = (&rule.limit, &rule.series) {
+                series[id.index()] = self.catalogue.of_rule(domain, levels);
+            }
+        }
+        self.own.in_force(rules.hash());
+        let domains = rules.domains();
+        RuleHandles {
+            series,
+            own: self.decisions.in_force(rules),
+            top: domains
+                .filter_map(|(domain, _)| Some((domain.into(), self.top.domain(domain)?)))
+                .collect(),
+        }
+    }
+
+    /// The time now, for [`Metrics::decided`].
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Measures a store that was asked at `since` and has answered.
+    pub fn store_answered(&self, since: Timestamp) {
+        let now = self.clock.now().as_micros();
+        let taken = now.saturating_sub(since.as_micros());
+        self.own.store_time.observe(taken);
+    }
+
+    /// Counts a finished verdict. `handles` are those of the rules it was made under, `since` is when its request came.
+    pub fn decided(
+        &self,
+        verdict: &Verdict,
+        request: &Request,
+        handles: &RuleHandles,
+        since: Timestamp,
+    ) {
+        let plan = &verdict.plan;
+        if !plan.known_domain {
+            let descriptors = plan.steps.len() as u64;
+            self.catalogue.unknown_domain(&request.domain, descriptors);
+        }
+        if verdict.shadowed {
+            self.shadowed.fetch_add(1, Ordering::Relaxed);
+        }
+        let now = self.clock.now();
+        let top = handles.top.get(request.domain.as_str());
+        for (index, (step, status)) in plan.steps.iter().zip(&verdict.statuses).enumerate() {
+            let (
+                Step::Limited {
+                    rule,
+                    counter,
+                    series: text,
+                    ..
+                },
+                Some(outcome),
+            ) = (step, status.outcome)
+            else {
+                if plan.known_domain && matches!(step, Step::Unmatched) {
+                    self.own.unmatched.fetch_add(1, Ordering::Relaxed);
+                }
+                continue;
+            };
+            let counter = &plan.counters[*counter];
+            let decided = Decided {
+                quota: counter.quota,
+                hits: counter.hits,
+                outcome,
+                atomicity: plan.atomicity,
+                shadow: rule.is_some_and(|rule| plan.rules.rule(rule).shadow),
+            };
+            match (text, rule) {
+                (Some(levels), _) => self.catalogue.of_text(&request.domain, levels, |series| {
+                    series.add(&decided, self.ratio);
+                }),
+                (None, Some(rule)) => handles.series[rule.index()].add(&decided, self.ratio),
+                (None, None) => {}
+            }
+            if let Some(own) = handles.own.of(*rule, &request.domain) {
+                own.add(&outcome, &counter.quota, counter.hits, decided.shadow);
+            }
+            if outcome.source == Source::DenyCache {
+                self.own.deny_cache_hits.fetch_add(1, Ordering::Relaxed);
+            }
+            let is_refused = status.code == Code::OverLimit;
+            if let Some(top) = top
+                && counter.hits > 0
+            {
+                top.add(Ask {
+                    key: &counter.key,
+                    rule: rule.map_or(BROUGHT, |rule| &plan.rules.rule(rule).path),
+                    entries: &request.descriptors[index].entries,
+                    hits: counter.hits.unsigned_abs(),
+                    is_refused,
+                    now,
+                });
+            }
+            if is_refused && let Some(not_shown) = self.denials.pass(now) {
+                let descriptor = &request.descriptors[index];
+                tell(verdict, index, request, descriptor, counter, not_shown);
+            }
+        }
+        let taken = now.as_micros().saturating_sub(since.as_micros());
+        self.own.decision_time.observe(taken);
+    }
+}
+
+/// Writes one refusal to the log.
+#[cold]
+fn tell(
+    verdict: &Verdict,
+    index: usize,
+    request: &Request,
+    descriptor: &Descriptor,
+    counter: &Counter,
+    not_shown: u64,
+) {
+    let mut key = String::new();
+    shown::entries(&mut key, &descriptor.entries);
+    let (rule, limit) = match verdict.limit(index) {
+        Some((rule, limit)) => (rule, limit.requests_per_unit),
+        None => (None, 0),
+    };
+    let outcome = verdict.statuses[index].outcome;
+    tracing::info!(
+        domain = request.domain,
+        rule = rule.map_or(BROUGHT, |rule| &rule.path),
+        place = rule.map(|rule| rule.place.to_string()),
+        key,
+        hits = counter.hits,
+        limit,
+        algorithm = counter.quota.algorithm(),
+        used = outcome.map(|outcome| outcome.used),
+        retry_after_ms = outcome
+            .and_then(|outcome| outcome.retry_after)
+            .map(|micros| micros.div_ceil(1_000)),
+        not_shown,
+        "refused"
+    );
+}

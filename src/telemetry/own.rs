@@ -1,0 +1,172 @@
+//! Our own instruments of the whole process, beside those of rules and stores.
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet},
+    metrics::MetricType,
+};
+
+use super::buckets::{Buckets, LATENCY};
+use crate::{
+    store::StoreError,
+    time::{SECOND, Timestamp},
+};
+
+/// The instruments.
+#[derive(Debug)]
+pub(super) struct Own {
+    pub(super) decision_time: Buckets,
+    pub(super) store_time: Buckets,
+    pub(super) deny_cache_hits: AtomicU64,
+    pub(super) unmatched: AtomicU64,
+    store_errors: [AtomicU64; StoreError::KINDS.len()],
+    pub(super) loads: AtomicU64,
+    pub(super) refused_loads: AtomicU64,
+    rules_hash: AtomicU64,
+    loaded_at: AtomicU64,
+    is_stale: AtomicBool,
+}
+
+impl Default for Own {
+    fn default() -> Self {
+        Self {
+            decision_time: Buckets::new(LATENCY),
+            store_time: Buckets::new(LATENCY),
+            deny_cache_hits: AtomicU64::new(0),
+            unmatched: AtomicU64::new(0),
+            store_errors: Default::default(),
+            loads: AtomicU64::new(0),
+            refused_loads: AtomicU64::new(0),
+            rules_hash: AtomicU64::new(0),
+            loaded_at: AtomicU64::new(0),
+            is_stale: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Own {
+    pub(super) fn store_error(&self, error: &StoreError) {
+        let kinds = StoreError::KINDS.iter().zip(&self.store_errors);
+        for (_, count) in kinds.filter(|(kind, _)| **kind == error.kind()) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn loaded(&self, now: Timestamp) {
+        self.loads.fetch_add(1, Ordering::Relaxed);
+        self.loaded_at.store(now.as_micros(), Ordering::Relaxed);
+        self.is_stale.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn refused(&self) {
+        self.refused_loads.fetch_add(1, Ordering::Relaxed);
+        self.is_stale.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn in_force(&self, hash: u64) {
+        self.rules_hash.store(hash, Ordering::Relaxed);
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HashLabel {
+    hash: String,
+}
+
+impl Collector for Own {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for (name, help, times) in [
+            (
+                "palang_decision_duration_seconds",
+                "Time to decide a request: rules, store and accounting",
+                &self.decision_time,
+            ),
+            (
+                "palang_store_duration_seconds",
+                "Time the store took for a request, waiting for its turn included",
+                &self.store_time,
+            ),
+        ] {
+            let family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+            times.encode(family)?;
+        }
+        for (name, help, count) in [
+            (
+                "palang_deny_cache_hits",
+                "Counters answered from the memory of refusals",
+                &self.deny_cache_hits,
+            ),
+            (
+                "palang_unmatched_descriptors",
+                "Descriptors that no rule of their domain applies to",
+                &self.unmatched,
+            ),
+        ] {
+            encoder
+                .encode_descriptor(name, help, None, MetricType::Counter)?
+                .encode_counter::<NoLabelSet, u64, f64>(&count.load(Ordering::Relaxed), None)?;
+        }
+        let mut family = encoder.encode_descriptor(
+            "palang_store_errors",
+            "Requests the store could not decide, by kind of failure",
+            None,
+            MetricType::Counter,
+        )?;
+        for (kind, count) in StoreError::KINDS.iter().zip(&self.store_errors) {
+            family
+                .encode_family(&KindLabel { kind })?
+                .encode_counter::<NoLabelSet, u64, f64>(&count.load(Ordering::Relaxed), None)?;
+        }
+        let mut family = encoder.encode_descriptor(
+            "palang_rule_loads",
+            "Loads of rules, by result",
+            None,
+            MetricType::Counter,
+        )?;
+        for (result, count) in [("ok", &self.loads), ("refused", &self.refused_loads)] {
+            family
+                .encode_family(&ResultLabel { result })?
+                .encode_counter::<NoLabelSet, u64, f64>(&count.load(Ordering::Relaxed), None)?;
+        }
+        encoder
+            .encode_descriptor(
+                "palang_rules_stale",
+                "1 while the rules in force are older than what was read last, which could not be used",
+                None,
+                MetricType::Gauge,
+            )?
+            .encode_gauge(&u64::from(self.is_stale.load(Ordering::Relaxed)))?;
+        encoder
+            .encode_descriptor(
+                "palang_rules_loaded_timestamp_seconds",
+                "When rules were put in force last",
+                None,
+                MetricType::Gauge,
+            )?
+            .encode_gauge(&(self.loaded_at.load(Ordering::Relaxed) / SECOND))?;
+        let hash = format!("{:016x}", self.rules_hash.load(Ordering::Relaxed));
+        encoder
+            .encode_descriptor(
+                "palang_rules",
+                "Fingerprint of the rules in force: the same on every replica that has the same rules",
+                None,
+                MetricType::Info,
+            )?
+            .encode_info(&HashLabel { hash })
+    }
+}
