@@ -26,12 +26,20 @@ use crate::{
     settings::Settings,
     shutdown::{Reload, Shutdown, on_signals},
     store::{Backend, DenyCache, Memory, Redis, Store, deny_cache::Refusals},
-    telemetry::{Stores, metrics::Metrics, throttle::Throttle},
+    telemetry::{
+        Stores,
+        metrics::Metrics,
+        throttle::Throttle,
+        traces::{Exporting, Traces},
+    },
     time::Clock,
 };
 
 /// Longest time that connections wait for the first rules.
 const FIRST_LOAD: Duration = Duration::from_secs(2);
+
+/// Longest time that the last spans may take to reach their collector.
+const LAST_SPANS: Duration = Duration::from_secs(1);
 
 /// A process that has its sockets and serves nobody yet.
 #[derive(Debug)]
@@ -215,6 +223,17 @@ impl App {
         Ok((watcher, loaded))
     }
 
+    /// Starts to send traces, where they are asked for.
+    fn follow(&self) -> anyhow::Result<Option<Exporting>> {
+        let args = &self.settings.traces;
+        if !args.tracing_enabled {
+            return Ok(None);
+        }
+        let (traces, exporting) = Traces::start(args)?;
+        self.metrics.follow(traces);
+        Ok(Some(exporting))
+    }
+
     /// Serves until `shutdown` begins, then finishes in order. `store` makes the store of one worker, on that worker's
     /// runtime.
     ///
@@ -227,6 +246,7 @@ impl App {
     {
         let addresses = self.addresses();
         let server = &self.settings.server;
+        let exporting = self.follow()?;
         let drain = Drain::default();
         let admin = Drain::default();
         let mut tasks = JoinSet::new();
@@ -284,6 +304,9 @@ impl App {
         stop(&self.settings, &self.readiness, &drain, workers).await;
         admin.end();
         while tasks.join_next().await.is_some() {}
+        if let Some(exporting) = exporting {
+            exporting.finish(LAST_SPANS).await;
+        }
         match failed {
             None => Ok(()),
             Some(ended) => Ok(ended??),

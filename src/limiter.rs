@@ -9,7 +9,10 @@ use crate::{
     request::Request,
     rules::{Modes, Rules},
     store::{Store, StoreError},
-    telemetry::metrics::{Metrics, RuleHandles},
+    telemetry::{
+        metrics::{Metrics, RuleHandles},
+        traces::{StoreCall, Trace},
+    },
     verdict::Verdict,
 };
 
@@ -55,11 +58,11 @@ impl<S: Store> Limiter<S> {
     }
 
     /// May the request go through? Charges the counters it touches. One snapshot of the rules serves the whole
-    /// request, and there is one round trip to the store at most.
+    /// request, and there is one round trip to the store at most. `trace` is told what happened.
     ///
     /// # Errors
     /// [`Undecided`], when there is no answer to give.
-    pub async fn decide(&self, request: &Request) -> Result<Verdict, Undecided> {
+    pub async fn decide(&self, request: &Request, trace: &mut Trace) -> Result<Verdict, Undecided> {
         let since = self.metrics.now();
         let snapshot = self.rules.0.load_full().ok_or(Undecided::NoRules)?;
         let plan = snapshot.rules.plan(request, self.modes);
@@ -69,11 +72,20 @@ impl<S: Store> Limiter<S> {
             let asked = self.metrics.now();
             let outcomes = self.store.take(&plan.counters, plan.atomicity).await;
             self.metrics.store_answered(asked);
+            if trace.is_followed() {
+                trace.store_call(&StoreCall {
+                    since: asked,
+                    counters: plan.counters.len(),
+                    error: outcomes.iter().find_map(|outcome| outcome.clone().err()),
+                });
+            }
             outcomes
         };
         let verdict = Verdict::new(plan, outcomes)?;
+        trace.decided(&verdict, &request.domain);
+        let id = trace.id();
         self.metrics
-            .decided(&verdict, request, &snapshot.handles, since);
+            .decided(&verdict, request, &snapshot.handles, since, id.as_deref());
         Ok(verdict)
     }
 

@@ -18,6 +18,7 @@ use crate::{
     telemetry::{
         metrics::{Call, Method, Metrics},
         throttle::Throttle,
+        traces::Trace,
     },
     time::Clock,
 };
@@ -52,6 +53,16 @@ pub(super) enum Refusal {
     /// It could not be decided.
     #[error("{}", undecided(.0))]
     Undecided(Undecided),
+}
+
+impl Refusal {
+    /// The name of the gRPC status it stands for.
+    pub(super) const fn status(&self) -> &'static str {
+        match self {
+            Self::BadRequest(_) => "INVALID_ARGUMENT",
+            Self::Undecided(_) => "UNAVAILABLE",
+        }
+    }
 }
 
 impl Settings {
@@ -90,13 +101,14 @@ impl<S: Store> Answers<S> {
     pub(super) async fn answer(
         &self,
         message: RateLimitRequest,
+        trace: &mut Trace,
     ) -> Result<(RateLimitResponse, Vec<Header>), Refusal> {
         let addends = self.settings.metadata.then(|| Addends::of(&message));
         let request = wire::request(message, &self.settings.bounds).inspect_err(|bad| {
             self.settings.metrics.bad_request(bad.bound().name());
             tracing::debug!(%bad, "refused a request");
         })?;
-        let verdict = match self.limiter.decide(&request).await {
+        let verdict = match self.limiter.decide(&request, trace).await {
             Ok(verdict) => verdict,
             Err(undecided) => return Err(self.failed(undecided)),
         };

@@ -10,7 +10,7 @@ use axum::{
     routing::{any, post},
 };
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, StatusCode, header::CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::CONTENT_TYPE};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tokio::time::timeout;
 
@@ -53,10 +53,14 @@ async fn healthcheck(State(readiness): State<Readiness>) -> Response {
 
 async fn decide<S: Store + 'static>(
     State(answers): State<Arc<Answers<S>>>,
+    fields: HeaderMap,
     body: Body,
 ) -> Response {
     let _call = answers.call(Method::Json);
     let settings = answers.settings();
+    let mut trace = settings
+        .metrics
+        .trace(|name| fields.get(name)?.to_str().ok());
     let body = match read(body, settings.bounds.max_message_size).await {
         Ok(body) => body,
         Err(unread) => {
@@ -65,6 +69,7 @@ async fn decide<S: Store + 'static>(
                 Unread::TooSlow | Unread::Broken => Bound::Meaning,
             };
             settings.metrics.bad_request(bound.name());
+            trace.ends("INVALID_ARGUMENT");
             return unread.response(settings.bounds.max_message_size);
         }
     };
@@ -72,12 +77,17 @@ async fn decide<S: Store + 'static>(
         Ok(message) => message,
         Err(mistake) => {
             settings.metrics.bad_request(Bound::Meaning.name());
+            trace.ends("INVALID_ARGUMENT");
             return failure(StatusCode::BAD_REQUEST, &mistake.to_string());
         }
     };
-    match answers.answer(message).await {
-        Ok((response, headers)) => answer(&response, &headers),
+    match answers.answer(message, &mut trace).await {
+        Ok((response, headers)) => {
+            trace.ends("OK");
+            answer(&response, &headers)
+        }
         Err(refusal) => {
+            trace.ends(refusal.status());
             let status = match refusal {
                 Refusal::BadRequest(_) => StatusCode::BAD_REQUEST,
                 Refusal::Undecided(_) => StatusCode::SERVICE_UNAVAILABLE,

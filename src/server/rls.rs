@@ -41,9 +41,20 @@ impl<S: Store + 'static> RateLimitService for Rls<S> {
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let _call = self.0.call(Method::ShouldRateLimit);
-        match self.0.answer(request.into_inner()).await {
-            Ok((response, _)) => Ok(Response::new(response)),
-            Err(refusal) => Err(status(&refusal)),
+        let mut trace = {
+            let metadata = request.metadata();
+            let header = |name: &str| metadata.get(name)?.to_str().ok();
+            self.0.settings().metrics.trace(header)
+        };
+        match self.0.answer(request.into_inner(), &mut trace).await {
+            Ok((response, _)) => {
+                trace.ends("OK");
+                Ok(Response::new(response))
+            }
+            Err(refusal) => {
+                trace.ends(refusal.status());
+                Err(status(&refusal))
+            }
         }
     }
 }

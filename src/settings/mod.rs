@@ -16,7 +16,7 @@ use crate::{
     go_values,
     rules::Modes,
     server,
-    telemetry::{logs, metrics},
+    telemetry::{logs, metrics, traces},
 };
 
 /// Settings of the process.
@@ -38,6 +38,9 @@ pub struct Settings {
     /// The metrics.
     #[command(flatten)]
     pub metrics: metrics::Args,
+    /// The traces.
+    #[command(flatten)]
+    pub traces: traces::Args,
     /// The log.
     #[command(flatten)]
     pub log: logs::Args,

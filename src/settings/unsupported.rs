@@ -47,7 +47,6 @@ const ROWS: &[Row] = &[
         &[""],
         "the default names are built in",
     ),
-    told("TRACING_ENABLED", OFF, "there are no traces"),
     told(
         "GRPC_SERVER_TLS_CA_CERT",
         &[""],

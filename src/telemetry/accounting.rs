@@ -63,13 +63,15 @@ impl Metrics {
         self.own.store_time.observe(taken);
     }
 
-    /// Counts a finished verdict. `handles` are those of the rules it was made under, `since` is when its request came.
+    /// Counts a finished verdict. `handles` are those of the rules it was made under, `since` is when its request
+    /// came, and `trace` is what it is followed by.
     pub fn decided(
         &self,
         verdict: &Verdict,
         request: &Request,
         handles: &RuleHandles,
         since: Timestamp,
+        trace: Option<&str>,
     ) {
         let plan = &verdict.plan;
         if !plan.known_domain {
@@ -114,6 +116,11 @@ impl Metrics {
             }
             if let Some(own) = handles.own.of(*rule, &request.domain) {
                 own.add(&outcome, &counter.quota, counter.hits, decided.shadow);
+                if status.code == Code::OverLimit
+                    && let Some(trace) = trace
+                {
+                    own.example(trace, now);
+                }
             }
             if outcome.source == Source::DenyCache {
                 self.own.deny_cache_hits.fetch_add(1, Ordering::Relaxed);
@@ -132,8 +139,15 @@ impl Metrics {
                 });
             }
             if is_refused && let Some(not_shown) = self.denials.pass(now) {
-                let descriptor = &request.descriptors[index];
-                tell(verdict, index, request, descriptor, counter, not_shown);
+                let refusal = Refusal {
+                    verdict,
+                    index,
+                    domain: &request.domain,
+                    descriptor: &request.descriptors[index],
+                    counter,
+                    trace,
+                };
+                refusal.tell(not_shown);
             }
         }
         let taken = now.as_micros().saturating_sub(since.as_micros());
@@ -141,36 +155,42 @@ impl Metrics {
     }
 }
 
-/// Writes one refusal to the log.
-#[cold]
-fn tell(
-    verdict: &Verdict,
+/// One descriptor that is over its limit.
+struct Refusal<'a> {
+    verdict: &'a Verdict,
     index: usize,
-    request: &Request,
-    descriptor: &Descriptor,
-    counter: &Counter,
-    not_shown: u64,
-) {
-    let mut key = String::new();
-    shown::entries(&mut key, &descriptor.entries);
-    let (rule, limit) = match verdict.limit(index) {
-        Some((rule, limit)) => (rule, limit.requests_per_unit),
-        None => (None, 0),
-    };
-    let outcome = verdict.statuses[index].outcome;
-    tracing::info!(
-        domain = request.domain,
-        rule = rule.map_or(BROUGHT, |rule| &rule.path),
-        place = rule.map(|rule| rule.place.to_string()),
-        key,
-        hits = counter.hits,
-        limit,
-        algorithm = counter.quota.algorithm(),
-        used = outcome.map(|outcome| outcome.used),
-        retry_after_ms = outcome
-            .and_then(|outcome| outcome.retry_after)
-            .map(|micros| micros.div_ceil(1_000)),
-        not_shown,
-        "refused"
-    );
+    domain: &'a str,
+    descriptor: &'a Descriptor,
+    counter: &'a Counter,
+    trace: Option<&'a str>,
+}
+
+impl Refusal<'_> {
+    /// Writes it to the log.
+    #[cold]
+    fn tell(&self, not_shown: u64) {
+        let mut key = String::new();
+        shown::entries(&mut key, &self.descriptor.entries);
+        let (rule, limit) = match self.verdict.limit(self.index) {
+            Some((rule, limit)) => (rule, limit.requests_per_unit),
+            None => (None, 0),
+        };
+        let outcome = self.verdict.statuses[self.index].outcome;
+        tracing::info!(
+            domain = self.domain,
+            rule = rule.map_or(BROUGHT, |rule| &rule.path),
+            place = rule.map(|rule| rule.place.to_string()),
+            key,
+            hits = self.counter.hits,
+            limit,
+            algorithm = self.counter.quota.algorithm(),
+            used = outcome.map(|outcome| outcome.used),
+            retry_after_ms = outcome
+                .and_then(|outcome| outcome.retry_after)
+                .map(|micros| micros.div_ceil(1_000)),
+            trace_id = self.trace,
+            not_shown,
+            "refused"
+        );
+    }
 }

@@ -4,21 +4,23 @@ use std::{
     collections::{BTreeMap, HashMap},
     fmt,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
+    time::{Duration, UNIX_EPOCH},
 };
 
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet},
-    metrics::MetricType,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _, MetricEncoder, NoLabelSet},
+    metrics::{MetricType, exemplar::CounterWithExemplar},
 };
 
 use super::buckets::{Buckets, SHARE};
 use crate::{
     algorithm::{Outcome, Quota, Source},
     rules::{Limit, RuleId, Rules},
+    time::Timestamp,
 };
 
 /// What stands for the rule where the limit came with the request.
@@ -84,6 +86,8 @@ pub(super) struct RuleMetrics {
     limit: AtomicU64,
     window: AtomicU64,
     is_bucket: AtomicU64,
+    /// The trace of a call that was refused, and when.
+    example: Mutex<Option<(String, Timestamp)>>,
 }
 
 impl RuleMetrics {
@@ -96,7 +100,14 @@ impl RuleMetrics {
             limit: AtomicU64::new(0),
             window: AtomicU64::new(0),
             is_bucket: AtomicU64::new(0),
+            example: Mutex::default(),
         }
+    }
+
+    /// Remembers the trace of a call that was refused. Only calls that are followed come here.
+    pub(super) fn example(&self, trace: &str, now: Timestamp) {
+        let mut example = self.example.lock().unwrap_or_else(PoisonError::into_inner);
+        *example = Some((trace.to_owned(), now));
     }
 
     /// Adds one decision of `hits`.
@@ -189,6 +200,22 @@ impl Decisions {
 }
 
 impl RuleMetrics {
+    fn encode_hits_over(
+        &self,
+        family: &mut MetricEncoder<'_>,
+        label: &[(&str, &str); 2],
+    ) -> Result<(), fmt::Error> {
+        let example = self.example.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((trace, at)) = example.clone() else {
+            return counter(family, label, &self.hits_over, label[1].1 != BROUGHT);
+        };
+        let at = UNIX_EPOCH + Duration::from_micros(at.as_micros());
+        let hits = CounterWithExemplar::<[(&str, String); 1]>::default();
+        let count = self.hits_over.load(Ordering::Relaxed);
+        hits.inc_by(count, Some([("trace_id", trace)]), Some(at));
+        hits.encode(family.encode_family(label)?)
+    }
+
     fn configure(&self, limit: &Limit) {
         let requests = limit.requests_per_unit.into();
         self.limit.store(requests, Ordering::Relaxed);
@@ -241,12 +268,7 @@ impl Collector for Decisions {
             MetricType::Counter,
         )?;
         for (label, metrics) in rows() {
-            counter(
-                &mut family,
-                &label,
-                &metrics.hits_over,
-                label[1].1 != BROUGHT,
-            )?;
+            metrics.encode_hits_over(&mut family, &label)?;
         }
 
         for (name, help, of_bucket) in [

@@ -4,7 +4,7 @@
 //! written by `exposition.rs`. Our own instruments are prometheus-client's.
 
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicU64, Ordering},
 };
 
@@ -28,6 +28,7 @@ use super::{
     series::NearRatio,
     top::Top,
     top_view::TopView,
+    traces::{METHOD, SpanCounts, Trace, Traces},
 };
 use crate::{
     go_values::{self, Malformed},
@@ -95,6 +96,7 @@ pub struct Metrics {
     pub(super) top: Arc<Top>,
     pub(super) denials: Denials,
     figures: StoreFigures,
+    traces: Arc<OnceLock<Arc<Traces>>>,
     registry: Registry,
     /// Durations are not decisions: they are measured by the real clock, also where a test stops the other one.
     pub(super) clock: Clock,
@@ -211,6 +213,8 @@ impl Metrics {
         let top = Arc::new(Top::new(
             usize::try_from(args.top_keys).unwrap_or(usize::MAX),
         ));
+        let traces = Arc::default();
+        registry.register_collector(Box::new(SpanCounts(Arc::clone(&traces))));
         let clock = Clock::system();
         registry.register_collector(Box::new(Arc::clone(&own)));
         registry.register_collector(Box::new(decisions.clone()));
@@ -243,6 +247,7 @@ impl Metrics {
             top,
             denials: Denials::new(args.deny_log_per_second),
             figures,
+            traces,
             registry,
             clock,
         }
@@ -314,6 +319,19 @@ impl Metrics {
         self.refused_connections
             .get_or_create(&PortLabel { port })
             .inc();
+    }
+
+    /// Follows calls by `traces` from now on. A second call changes nothing.
+    pub fn follow(&self, traces: Arc<Traces>) {
+        let _ = self.traces.set(traces);
+    }
+
+    /// Starts to follow a call, if it is one to be followed. `header` reads what came with it.
+    pub fn trace<'h>(&self, header: impl Fn(&str) -> Option<&'h str>) -> Trace {
+        match self.traces.get() {
+            Some(traces) => traces.call(METHOD, header),
+            None => Trace::default(),
+        }
     }
 
     /// Shows the figures of these stores from now on.

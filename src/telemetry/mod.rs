@@ -17,6 +17,7 @@ mod shown;
 pub mod throttle;
 mod top;
 mod top_view;
+pub mod traces;
 
 pub use figures::Stores;
 pub use series::NearRatio;

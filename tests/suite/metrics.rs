@@ -168,7 +168,7 @@ async fn decisions_are_counted_by_rule_code_and_who_decided() {
                 "3600.0",
             ),
             ("palang_deny_cache_hits_total", "1"),
-            ("palang_deny_cache_entries", "2"),
+            ("palang_deny_cache_entries", "1"),
             ("palang_unmatched_descriptors_total", "1"),
             ("palang_decision_duration_seconds_count", "11"),
             (
