@@ -4,7 +4,10 @@
 use std::{io, sync::Arc};
 
 use axum::{Router, extract::State, response::IntoResponse, routing::get};
-use http::header::CONTENT_TYPE;
+use http::{
+    HeaderMap,
+    header::{ACCEPT, CONTENT_TYPE},
+};
 
 use tokio_util::task::TaskTracker;
 
@@ -50,9 +53,17 @@ pub fn metrics(path: &str, metrics: Arc<Metrics>) -> Router {
         .with_state(metrics)
 }
 
-async fn exposition(State(metrics): State<Arc<Metrics>>) -> impl IntoResponse {
-    (
-        [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
-        metrics.prometheus(),
-    )
+/// In OpenMetrics for who asks for it, as Prometheus does: only there is room for traces beside counters.
+async fn exposition(State(metrics): State<Arc<Metrics>>, headers: HeaderMap) -> impl IntoResponse {
+    let is_asked = headers
+        .get(ACCEPT)
+        .and_then(|accept| accept.to_str().ok())
+        .is_some_and(|accept| accept.contains("application/openmetrics-text"));
+    if is_asked {
+        let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+        ([(CONTENT_TYPE, kind)], metrics.openmetrics())
+    } else {
+        let kind = "text/plain; version=0.0.4; charset=utf-8";
+        ([(CONTENT_TYPE, kind)], metrics.prometheus())
+    }
 }

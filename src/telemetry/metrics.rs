@@ -9,7 +9,7 @@ use std::sync::{
 };
 
 use prometheus_client::{
-    encoding::{EncodeLabelSet, prometheus_text},
+    encoding::{EncodeLabelSet, prometheus_text, text},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram, info::Info},
     registry::Registry,
 };
@@ -349,6 +349,15 @@ impl Metrics {
         let mut text = exposition::prometheus(self);
         // A String takes every write.
         let _ = prometheus_text::encode(&mut text, &self.registry);
+        text
+    }
+
+    /// The same in OpenMetrics, with traces beside the counters of refusals.
+    pub fn openmetrics(&self) -> String {
+        // The reference's counters have no `_total`, which a counter must have there.
+        let mut text = exposition::prometheus(self).replace(" counter\n", " unknown\n");
+        // A String takes every write.
+        let _ = text::encode(&mut text, &self.registry);
         text
     }
 

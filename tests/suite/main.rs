@@ -21,3 +21,4 @@ mod server_life;
 mod server_process;
 mod store_contract;
 mod support;
+mod traces;

@@ -192,9 +192,13 @@ async fn decisions_are_counted_by_rule_code_and_who_decided() {
 #[tokio::test]
 async fn the_page_describes_exactly_what_is_there() {
     let server = RedisServer::start();
+    let everything = [
+        ("LOCAL_CACHE_SIZE_IN_BYTES", "100000"),
+        ("TRACING_ENABLED", "true"),
+    ];
     let mut found = BTreeMap::new();
     for store in [StoreKind::Memory, redis(&server)] {
-        let service = start(store, &[("LOCAL_CACHE_SIZE_IN_BYTES", "100000")]).await;
+        let service = start(store, &everything).await;
         traffic(&service).await;
         found.extend(families(&service.metrics().await));
     }

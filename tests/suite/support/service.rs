@@ -239,6 +239,10 @@ impl Service {
         }
     }
 
+    pub(crate) fn metrics_address(&self) -> SocketAddr {
+        self.at.metrics
+    }
+
     /// All of the metrics port.
     pub(crate) async fn metrics(&self) -> String {
         http::get(self.at.metrics, "/metrics", &[])
