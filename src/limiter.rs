@@ -11,7 +11,7 @@ use crate::{
     store::{Store, StoreError},
     telemetry::{
         metrics::{Metrics, RuleHandles},
-        traces::{StoreCall, Trace},
+        traces::Trace,
     },
     verdict::Verdict,
 };
@@ -70,15 +70,17 @@ impl<S: Store> Limiter<S> {
             Vec::new()
         } else {
             let asked = self.metrics.now();
-            let outcomes = self.store.take(&plan.counters, plan.atomicity).await;
+            let call = self.store.take(&plan.counters, plan.atomicity);
+            let outcomes = match trace.asks_store(plan.counters.len()) {
+                None => call.await,
+                Some(asking) => {
+                    let outcomes = asking.follow().over(call).await;
+                    let error = outcomes.iter().find_map(|outcome| outcome.as_ref().err());
+                    asking.answered(error);
+                    outcomes
+                }
+            };
             self.metrics.store_answered(asked);
-            if trace.is_followed() {
-                trace.store_call(&StoreCall {
-                    since: asked,
-                    counters: plan.counters.len(),
-                    error: outcomes.iter().find_map(|outcome| outcome.clone().err()),
-                });
-            }
             outcomes
         };
         let verdict = Verdict::new(plan, outcomes)?;

@@ -2,6 +2,7 @@
 
 mod contract;
 pub mod deny_cache;
+pub mod follow;
 mod group;
 pub mod memory;
 pub mod redis;

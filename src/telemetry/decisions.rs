@@ -137,9 +137,16 @@ impl RuleMetrics {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Decisions(Arc<Inner>);
 
+/// A rule's domain and path, or what stands for it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Name {
+    domain: Box<str>,
+    rule: Box<str>,
+}
+
 #[derive(Debug, Default)]
 struct Inner {
-    rules: RwLock<BTreeMap<(Box<str>, Box<str>), Arc<RuleMetrics>>>,
+    rules: RwLock<BTreeMap<Name, Arc<RuleMetrics>>>,
     generation: AtomicU64,
 }
 
@@ -167,7 +174,10 @@ impl Decisions {
         let mut known = self.0.rules.write().unwrap_or_else(PoisonError::into_inner);
         let generation = self.0.generation.fetch_add(1, Ordering::Relaxed) + 1;
         let mut of = |domain: &str, rule: &str| {
-            let name = (domain.into(), rule.into());
+            let name = Name {
+                domain: domain.into(),
+                rule: rule.into(),
+            };
             let found = known
                 .entry(name)
                 .or_insert_with(|| Arc::new(RuleMetrics::new()));
@@ -230,8 +240,8 @@ impl Collector for Decisions {
         let rules = self.0.rules.read().unwrap_or_else(PoisonError::into_inner);
         let generation = self.generation();
         let rows = || {
-            rules.iter().map(|((domain, rule), metrics)| {
-                let label = [("domain", &**domain), ("rule", &**rule)];
+            rules.iter().map(|(name, metrics)| {
+                let label = [("domain", &*name.domain), ("rule", &*name.rule)];
                 (label, &**metrics)
             })
         };

@@ -1,6 +1,9 @@
 //! The log: what is written, in which form. One line each event, on standard error.
 
-use std::{fmt, io};
+use std::{
+    fmt,
+    io::{self, IsTerminal as _},
+};
 
 use serde_json::{Map, Value};
 use tracing::{
@@ -30,14 +33,16 @@ pub struct Args {
     /// Least level that is written: error (also panic, fatal), warn (warning), info, debug or trace.
     #[arg(long, env = "LOG_LEVEL", default_value = "info", value_parser = level)]
     pub log_level: LevelFilter,
-    /// Form of a line: text or json.
-    #[arg(long, env = "LOG_FORMAT", default_value = "text", value_parser = format)]
+    /// Form of a line: text, json, or auto: text on a terminal, else json.
+    #[arg(long, env = "LOG_FORMAT", default_value = "auto", value_parser = format)]
     pub log_format: Format,
 }
 
 /// Form of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
+    /// Text on a terminal, else JSON: who reads it is a person there, and a program elsewhere.
+    Auto,
     /// For people.
     Text,
     /// One JSON object with the reference's keys: `@timestamp`, `@message`, `level`.
@@ -61,9 +66,10 @@ fn level(text: &str) -> Result<LevelFilter, Malformed> {
 
 fn format(text: &str) -> Result<Format, Malformed> {
     match text.to_ascii_lowercase().as_str() {
-        "text" | "" => Ok(Format::Text),
+        "auto" | "" => Ok(Format::Auto),
+        "text" => Ok(Format::Text),
         "json" => Ok(Format::Json),
-        _ => Err(Malformed::new("expected text or json")),
+        _ => Err(Malformed::new("expected text, json or auto")),
     }
 }
 
@@ -83,18 +89,24 @@ pub fn start(args: Args) -> Result<(), TryInitError> {
         .with_target("palang", args.log_level);
     let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
     let registry = tracing_subscriber::registry();
-    match args.log_format {
-        Format::Text => registry
+    let is_text = match args.log_format {
+        Format::Auto => io::stderr().is_terminal(),
+        Format::Text => true,
+        Format::Json => false,
+    };
+    if is_text {
+        registry
             .with(
                 lines
                     .with_ansi(false)
                     .with_target(false)
                     .with_filter(targets),
             )
-            .try_init(),
-        Format::Json => registry
+            .try_init()
+    } else {
+        registry
             .with(lines.event_format(JsonLines).with_filter(targets))
-            .try_init(),
+            .try_init()
     }
 }
 

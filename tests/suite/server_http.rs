@@ -167,11 +167,9 @@ async fn operators_see_what_is_in_force() {
         "{dump}"
     );
     let index = get(debug, "/").await.body;
-    let paths: Vec<_> = index
-        .lines()
-        .map(|line| line.split(": ").next().unwrap())
-        .collect();
-    assert_eq!(paths, ["/", "/rlconfig", "/stats"]);
+    for path in ["/: ", "/rlconfig: ", "/stats: "] {
+        assert!(index.lines().any(|line| line.starts_with(path)), "{index}");
+    }
 
     // A rule's series are there from the start, at zero.
     let metrics = get(server.at.metrics, "/prom").await;

@@ -1,6 +1,10 @@
 //! Traces, at a real receiver: what is followed, what is told, and what a collector that is gone costs.
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    time::Duration,
+};
 
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind};
 use palang::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
@@ -12,7 +16,8 @@ use crate::{
         collector::{Collector, attribute},
         eventually, http,
         process::Process,
-        service::{Service, channel},
+        redis::RedisServer,
+        service::{Service, StoreKind, channel},
     },
 };
 
@@ -107,7 +112,7 @@ async fn a_call_and_its_store_are_told_of_over_both_protocols() {
                 .filter(|store| store.parent_span_id == span.span_id)
                 .collect();
             assert_eq!(inner.len(), 1);
-            assert_eq!(inner[0].kind(), SpanKind::Client);
+            assert_eq!(inner[0].kind(), SpanKind::Internal);
             assert!(span.start_time_unix_nano <= inner[0].start_time_unix_nano);
             assert!(span.end_time_unix_nano >= inner[0].end_time_unix_nano);
         }
@@ -229,4 +234,136 @@ async fn a_dead_collector_costs_one_line_and_no_call() {
         process.signal("TERM");
         assert!(process.wait(Duration::from_secs(10)).await.success());
     }
+}
+
+#[tokio::test]
+async fn a_round_trip_is_told_once_and_links_to_all_it_carried() {
+    const CALLS: usize = 200;
+    let redis = RedisServer::start();
+    let (collector, address) = Collector::grpc().await;
+    let endpoint = format!("http://{address}");
+    let settings = [
+        ("TRACING_ENABLED", "true"),
+        ("TRACING_EXPORTER_PROTOCOL", "grpc"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint),
+    ];
+    let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let service = Service::builder()
+        .rules(&[("shop.yaml".to_owned(), RULES.to_owned())])
+        .store(StoreKind::Redis {
+            socket: redis.url(),
+            prefix: "p:".to_owned(),
+        })
+        .settings(&settings.into())
+        .start()
+        .await;
+    let client = RateLimitServiceClient::new(channel(service.grpc()).await);
+    let calls: Vec<_> = (0..CALLS)
+        .map(|_| {
+            let mut client = client.clone();
+            tokio::spawn(async move {
+                let asked = client.should_rate_limit(request("shop", &[&[("user", "7")]]));
+                asked.await.expect("decided");
+            })
+        })
+        .collect();
+    for call in calls {
+        call.await.expect("no panic");
+    }
+    service.stop().await;
+    let spans = collector.spans();
+    let named =
+        |name: &str| -> Vec<&Span> { spans.iter().filter(|span| span.name == name).collect() };
+    let (waits, trips) = (named("take counters"), named("EVALSHA"));
+    assert_eq!(waits.len(), CALLS);
+    assert!(
+        !trips.is_empty() && trips.len() < CALLS,
+        "{} trips",
+        trips.len()
+    );
+    let mut linked = BTreeSet::new();
+    for trip in &trips {
+        let requests = trip.links.len().to_string();
+        for (name, value) in [
+            ("db.system.name", "redis"),
+            ("db.operation.name", "EVALSHA"),
+            ("palang.requests", &requests),
+        ] {
+            assert_eq!(told(trip, name).as_deref(), Some(value), "{name}");
+        }
+        assert_eq!(trip.parent_span_id, trip.links[0].span_id);
+        for link in &trip.links {
+            assert!(
+                linked.insert(link.span_id.clone()),
+                "no call is in two round trips"
+            );
+        }
+    }
+    let ids: BTreeSet<_> = waits.iter().map(|span| span.span_id.clone()).collect();
+    assert_eq!(linked, ids);
+}
+
+/// The same rule under the same name in all that an operator sees of a refusal.
+#[tokio::test]
+async fn a_refused_call_is_followed_from_the_metric_to_the_rule() {
+    let rules = tempfile::tempdir().expect("a directory for the rules");
+    std::fs::write(rules.path().join("shop.yaml"), RULES).expect("the rules are written");
+    let path = rules.path().display().to_string();
+    let (collector, address) = Collector::http().await;
+    let endpoint = format!("http://{address}");
+    let env = [
+        ("PALANG_RULES", &*path),
+        ("TRACING_ENABLED", "true"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint),
+        ("DENY_LOG_PER_SECOND", "10"),
+    ];
+    let process = Process::start(&["serve"], &env);
+    let mut client = RateLimitServiceClient::new(channel(process.address("grpc").await).await);
+    for _ in 0..2 {
+        let asked = client.should_rate_limit(request("shop", &[&[("user", "7")]]));
+        asked.await.expect("decided");
+    }
+    let (metrics, debug) = (
+        process.address("metrics").await,
+        process.address("debug").await,
+    );
+    let accept = [("accept", "application/openmetrics-text")];
+    let shown = http::get(metrics, "/metrics", &accept)
+        .await
+        .expect("an answer")
+        .body;
+    let line = shown
+        .lines()
+        .find(|line| {
+            line.starts_with("palang_rate_limit_exceeded_total{") && line.contains("trace_id")
+        })
+        .expect("a refusal with its trace");
+    assert!(line.contains("rule=\"shop.user\""), "{line}");
+    let id = line
+        .split("trace_id=\"")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next());
+    let id = id.expect("an id");
+
+    let span = eventually("the trace", async || {
+        let mut spans = collector.spans().into_iter();
+        spans.find(|span| hex(&span.trace_id) == id && span.kind() == SpanKind::Server)
+    })
+    .await;
+    assert_eq!(told(&span, "palang.rule").as_deref(), Some("shop.user"));
+    let record = eventually("the line of the log", async || {
+        let mut records = process.records().into_iter();
+        records.find(|record| record["trace_id"] == id)
+    })
+    .await;
+    assert_eq!(
+        (&record["rule"], &record["key"]),
+        (&"shop.user".into(), &"user=7".into())
+    );
+    let why = http::get(debug, "/explain?domain=shop&descriptor=user=7", &[]).await;
+    let why = why.expect("an answer").body;
+    assert!(why.contains("  rule    shop.user at "), "{why}");
+    assert!(why.contains("answer   OVER_LIMIT"), "{why}");
+    let place = record["place"].as_str().expect("a place");
+    assert!(why.contains(place), "{place} in {why}");
 }

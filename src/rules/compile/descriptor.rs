@@ -89,10 +89,12 @@ impl Scope<'_> {
         trail.path = format!("{}.{composite}", parent.path);
         trail.labels.push(composite.as_str().into());
 
-        let mut node = Node::default();
-        node.label = composite.as_str().into();
-        node.share_threshold = self.share_threshold(fields, &composite, value, &trail.path);
-        node.value_to_metric = fields.flag("value_to_metric", &trail.path, self.report);
+        let mut node = Node {
+            label: composite.as_str().into(),
+            share_threshold: self.share_threshold(fields, &composite, value, &trail.path),
+            value_to_metric: fields.flag("value_to_metric", &trail.path, self.report),
+            ..Node::default()
+        };
         let open = value.is_empty() || (value.contains('*') && !node.share_threshold);
         trail.personal |= key.contains('*') || (node.value_to_metric && open);
         node.rule = self

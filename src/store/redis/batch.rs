@@ -16,7 +16,7 @@ use tokio::{
 use crate::{
     algorithm::Outcome,
     counter::{Atomicity, Counter, Selection},
-    store::{Store, StoreError},
+    store::{Store, StoreError, follow::Trip},
 };
 
 use super::{
@@ -244,11 +244,18 @@ impl Worker {
             let pinned = self.shared.config.clock.pinned();
             let call = self.shared.script.call(&mut connection, packed, pinned);
             let present = self.shared.tally.call(requests.len() as u64);
+            let followed = requests
+                .iter()
+                .map(|(packed, _)| (packed.follow.as_ref(), packed.keys.len()));
+            let trip = Trip::begin("EVALSHA", followed);
             let outcomes = match timeout_at(deadline, call).await {
                 Ok(outcomes) => outcomes,
                 Err(_) => Err(StoreError::Timeout),
             };
             drop(present);
+            if let Some(trip) = trip {
+                trip.end(outcomes.as_ref().err());
+            }
             self.shared.called(requests.len() as u64);
             match outcomes {
                 Ok(outcomes) => {

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use crate::{
     algorithm::{self, MAX, Outcome, Quota},
     counter::{Atomicity, Counter, Role},
-    store::StoreError,
+    store::{StoreError, follow::Follow},
     time::Timestamp,
 };
 
@@ -46,6 +46,8 @@ pub(super) struct Script {
 pub(super) struct Packed {
     pub(super) keys: Vec<Box<[u8]>>,
     records: Vec<u8>,
+    /// Who wants to know of the round trip.
+    pub(super) follow: Option<Follow>,
 }
 
 impl Packed {
@@ -71,7 +73,11 @@ impl Packed {
             .iter()
             .map(|counter| [prefix, counter.key.as_bytes()].concat().into_boxed_slice())
             .collect();
-        Self { keys, records }
+        Self {
+            keys,
+            records,
+            follow: Follow::current(),
+        }
     }
 }
 

@@ -9,6 +9,7 @@ mod context;
 mod conventions;
 mod counts;
 mod export;
+mod store;
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -17,7 +18,7 @@ use std::{
 
 use opentelemetry::{
     KeyValue,
-    trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState},
+    trace::{Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState},
 };
 use opentelemetry_sdk::trace::{
     IdGenerator as _, RandomIdGenerator, SpanData, SpanEvents, SpanLinks,
@@ -27,9 +28,9 @@ pub use args::{Args, Protocol, Rate};
 pub(super) use conventions::METHOD;
 pub(super) use counts::SpanCounts;
 pub use export::{Exporting, NotStarted};
+pub use store::Asking;
 
 use crate::{
-    store::StoreError,
     time::{Clock, Timestamp},
     verdict::{Code, Verdict},
 };
@@ -58,17 +59,6 @@ struct Followed {
     since: Timestamp,
     attributes: Vec<KeyValue>,
     status: Option<&'static str>,
-}
-
-/// A call of the store that is told of.
-#[derive(Clone, Debug)]
-pub struct StoreCall {
-    /// When the store was asked.
-    pub since: Timestamp,
-    /// How many counters it was asked for.
-    pub counters: usize,
-    /// What it could not do.
-    pub error: Option<StoreError>,
 }
 
 impl Traces {
@@ -112,35 +102,16 @@ impl Trace {
             .map(|followed| followed.context.trace.to_string())
     }
 
-    /// Whether the call is followed.
-    pub fn is_followed(&self) -> bool {
-        self.0.is_some()
-    }
-
-    /// Tells of a round trip to the store that ends now.
-    pub fn store_call(&self, call: &StoreCall) {
-        let Some(followed) = &self.0 else { return };
+    /// Begins to tell of a call of the store for so many counters; `None` when the call is not followed.
+    pub fn asks_store(&self, counters: usize) -> Option<Asking> {
+        let followed = self.0.as_ref()?;
         let traces = &followed.traces;
-        let mut attributes = vec![KeyValue::new(name::COUNTERS, call.counters as i64)];
-        let status = match &call.error {
-            Some(error) => {
-                attributes.push(KeyValue::new(name::ERROR_TYPE, error.kind()));
-                Status::error(error.kind())
-            }
-            None => Status::Unset,
-        };
-        traces.send(Span {
-            trace: followed.context.trace,
-            state: TraceState::NONE,
-            span: RandomIdGenerator::default().new_span_id(),
-            parent: followed.span,
-            parent_is_remote: false,
-            kind: SpanKind::Client,
-            name: name::STORE_SPAN,
-            since: call.since,
-            attributes,
-            status,
-        });
+        Some(Asking::begin(
+            traces,
+            followed.context.trace,
+            followed.span,
+            counters,
+        ))
     }
 
     /// Tells what was decided.
@@ -190,16 +161,19 @@ impl Drop for Followed {
             state: self.context.state.clone(),
             span: self.span,
             parent: self.context.span,
-            parent_is_remote: true,
+            parent_is_remote: self.context.span != SpanId::INVALID,
             kind: SpanKind::Server,
             name: self.method,
             since: self.since,
+            until: self.traces.clock.now(),
             attributes,
+            links: Vec::new(),
             status,
         });
     }
 }
 
+/// A span that is over.
 struct Span {
     trace: TraceId,
     state: TraceState,
@@ -209,31 +183,29 @@ struct Span {
     kind: SpanKind,
     name: &'static str,
     since: Timestamp,
+    until: Timestamp,
     attributes: Vec<KeyValue>,
+    links: Vec<Link>,
     status: Status,
 }
 
 impl Traces {
     fn send(&self, span: Span) {
-        let context = SpanContext::new(
-            span.trace,
-            span.span,
-            TraceFlags::SAMPLED,
-            false,
-            span.state,
-        );
+        let flags = TraceFlags::SAMPLED;
+        let mut links = SpanLinks::default();
+        links.links = span.links;
         self.outbox.send(SpanData {
-            span_context: context,
+            span_context: SpanContext::new(span.trace, span.span, flags, false, span.state),
             parent_span_id: span.parent,
-            parent_span_is_remote: span.parent_is_remote && span.parent != SpanId::INVALID,
+            parent_span_is_remote: span.parent_is_remote,
             span_kind: span.kind,
             name: span.name.into(),
             start_time: wall(span.since),
-            end_time: wall(self.clock.now()),
+            end_time: wall(span.until),
             attributes: span.attributes,
             dropped_attributes_count: 0,
             events: SpanEvents::default(),
-            links: SpanLinks::default(),
+            links,
             status: span.status,
             instrumentation_scope: self.outbox.scope.clone(),
         });
