@@ -1,5 +1,7 @@
 //! Which counters an operator means: one, or all below some entries.
 
+use std::fmt;
+
 use super::{CounterKey, push_part};
 
 /// Counters to be forgotten.
@@ -12,8 +14,14 @@ pub enum Selection {
 }
 
 /// The counters of a domain whose entries start with given ones, whatever their algorithm and window.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Under(Box<[u8]>);
+
+impl fmt::Debug for Under {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", String::from_utf8_lossy(&self.0))
+    }
+}
 
 impl Under {
     /// The counters of `domain` whose entries start with `entries`; without entries all counters of the domain.

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use bytes::Bytes;
 use palang::proto::envoy::{
     extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
     service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code},
@@ -9,6 +10,8 @@ use palang::proto::envoy::{
 use serde_json::{Value, json};
 
 use crate::support::{
+    eventually, http,
+    process::Process,
     redis::RedisServer,
     service::{Service, StoreKind},
     within,
@@ -328,4 +331,41 @@ async fn the_index_lists_every_path() {
         assert_eq!(service.debug("GET", path, &[]).await.status, 400, "{path}");
     }
     assert_eq!(service.debug("GET", "/nothing", &[]).await.status, 404);
+}
+
+#[tokio::test]
+async fn a_reset_is_in_the_log_and_the_token_is_not() {
+    let rules = tempfile::tempdir().expect("a directory for the rules");
+    std::fs::write(rules.path().join("shop.yaml"), RULES).expect("the rules are written");
+    let path = rules.path().display().to_string();
+    let env = [
+        ("PALANG_RULES", &*path),
+        ("ADMIN_TOKEN", "sesame"),
+        ("LOG_LEVEL", "trace"),
+    ];
+    let process = Process::start(&["serve"], &env);
+    let debug = process.address("debug").await;
+    let query = "/reset?domain=shop&descriptor=route=draw&prefix=true";
+    for (headers, status) in [(TOKEN, 200), (&[][..], 401)] {
+        let answer = http::send(debug, "POST", query, headers, Bytes::new()).await;
+        assert_eq!(answer.expect("an answer").status, status);
+    }
+    let record = eventually("the line of the log", async || {
+        let mut records = process.records().into_iter();
+        records.find(|record| record["@message"] == "counters reset by an operator")
+    })
+    .await;
+    assert_eq!(record["selected"], "[Under(|4:shop|5:route=4:draw)]");
+    assert_eq!(record["forgotten"], 0);
+    eventually("the warning", async || {
+        let mut records = process.records().into_iter();
+        records.find(|record| {
+            record["level"] == "warning"
+                && record["@message"]
+                    .as_str()
+                    .is_some_and(|text| text.contains("without the token"))
+        })
+    })
+    .await;
+    assert!(!process.log().join("\n").contains("sesame"));
 }

@@ -16,6 +16,7 @@ use crate::{
         collector::{Collector, attribute},
         eventually, http,
         process::Process,
+        prometheus::Prometheus,
         redis::RedisServer,
         service::{Service, StoreKind, channel},
     },
@@ -366,4 +367,44 @@ async fn a_refused_call_is_followed_from_the_metric_to_the_rule() {
     assert!(why.contains("answer   OVER_LIMIT"), "{why}");
     let place = record["place"].as_str().expect("a place");
     assert!(why.contains(place), "{place} in {why}");
+}
+
+#[tokio::test]
+async fn a_real_prometheus_reads_everything_and_keeps_the_trace() {
+    let (_collector, address) = Collector::grpc().await;
+    let service = start(address, &[("TRACING_EXPORTER_PROTOCOL", "grpc")]).await;
+    let prometheus = Prometheus::start(service.metrics_address());
+    eventually("a scrape", async || {
+        let targets = prometheus.api("/api/v1/targets").await?;
+        (targets["activeTargets"][0]["health"] == "up").then_some(())
+    })
+    .await;
+    for _ in 0..2 {
+        call(
+            &service,
+            &[("traceparent", &format!("00-{TRACE}-{SPAN}-01"))],
+        )
+        .await;
+    }
+    for (query, expected) in [
+        ("palang_rate_limit_exceeded_total", "1"),
+        ("palang_decision_duration_seconds_count", "2"),
+        ("palang_configured_limit", "1"),
+        ("ratelimit_service_rate_limit_over_limit", "1"),
+        ("up", "1"),
+    ] {
+        eventually(query, async || {
+            let found = prometheus
+                .api(&format!("/api/v1/query?query={query}"))
+                .await?;
+            (found["result"][0]["value"][1] == expected).then_some(())
+        })
+        .await;
+    }
+    eventually("the exemplar", async || {
+        let path = "/api/v1/query_exemplars?query=palang_rate_limit_exceeded_total&start=0&end=99999999999";
+        let found = prometheus.api(path).await?;
+        (found[0]["exemplars"][0]["labels"]["trace_id"] == TRACE).then_some(())
+    })
+    .await;
 }

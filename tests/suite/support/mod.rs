@@ -4,6 +4,7 @@ pub(crate) mod collector;
 pub(crate) mod envoy;
 pub(crate) mod http;
 pub(crate) mod process;
+pub(crate) mod prometheus;
 pub(crate) mod quotas;
 pub(crate) mod redis;
 pub(crate) mod rules;
