@@ -20,5 +20,6 @@ mod server_http;
 mod server_life;
 mod server_process;
 mod store_contract;
+mod store_looks;
 mod support;
 mod traces;

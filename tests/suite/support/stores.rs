@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use palang::{
     algorithm::{Outcome, Quota},
-    counter::{Atomicity, Counter, CounterKey, Role},
+    counter::{Atomicity, Counter, CounterKey, Role, Selection},
     store::{
         Memory, Redis, Store, StoreError, memory,
         redis::{Config, Lane, SocketType},
@@ -38,6 +38,13 @@ impl Store for AnyStore {
         match self {
             Self::Memory(memory) => memory.take(counters, atomicity).await,
             Self::Redis(lane) => lane.take(counters, atomicity).await,
+        }
+    }
+
+    async fn forget(&self, selection: &Selection) -> Result<u64, StoreError> {
+        match self {
+            Self::Memory(memory) => memory.forget(selection).await,
+            Self::Redis(lane) => lane.forget(selection).await,
         }
     }
 }
