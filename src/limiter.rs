@@ -5,14 +5,16 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 
 use crate::{
+    algorithm::Outcome,
     explain::Explanation,
     request::Request,
-    rules::{Modes, Rules},
+    rules::{Modes, Plan, Rules},
     store::{Store, StoreError},
     telemetry::{
-        metrics::{Metrics, RuleHandles},
+        metrics::{Metrics, RuleHandles, Times},
         traces::Trace,
     },
+    time::Timestamp,
     verdict::Verdict,
 };
 
@@ -66,29 +68,37 @@ impl<S: Store> Limiter<S> {
         let since = self.metrics.now();
         let snapshot = self.rules.0.load_full().ok_or(Undecided::NoRules)?;
         let plan = snapshot.rules.plan(request, self.modes);
-        let outcomes = if plan.counters.is_empty() {
-            Vec::new()
-        } else {
-            let asked = self.metrics.now();
-            let call = self.store.take(&plan.counters, plan.atomicity);
-            let outcomes = match trace.asks_store(plan.counters.len()) {
-                None => call.await,
-                Some(asking) => {
-                    let outcomes = asking.follow().over(call).await;
-                    let error = outcomes.iter().find_map(|outcome| outcome.as_ref().err());
-                    asking.answered(error);
-                    outcomes
-                }
-            };
-            self.metrics.store_answered(asked);
-            outcomes
-        };
+        let (outcomes, until) = self.ask(&plan, trace).await;
         let verdict = Verdict::new(plan, outcomes)?;
         trace.decided(&verdict, &request.domain);
-        let id = trace.id();
+        let (times, id) = (Times { since, until }, trace.id());
         self.metrics
-            .decided(&verdict, request, &snapshot.handles, since, id.as_deref());
+            .decided(&verdict, request, &snapshot.handles, times, id.as_deref());
         Ok(verdict)
+    }
+
+    /// Asks the store for the counters of a plan, and says when it had answered.
+    async fn ask(
+        &self,
+        plan: &Plan,
+        trace: &Trace,
+    ) -> (Vec<Result<Outcome, StoreError>>, Timestamp) {
+        if plan.counters.is_empty() {
+            return (Vec::new(), self.metrics.now());
+        }
+        let asked = self.metrics.now();
+        let call = self.store.take(&plan.counters, plan.atomicity);
+        let outcomes = match trace.asks_store(plan.counters.len()) {
+            None => call.await,
+            Some(asking) => {
+                let outcomes = asking.follow().over(call).await;
+                let error = outcomes.iter().find_map(|outcome| outcome.as_ref().err());
+                asking.answered(error);
+                outcomes
+            }
+        };
+        let until = self.metrics.store_answered(asked);
+        (outcomes, until)
     }
 
     /// What [`Limiter::decide`] would answer and why, without charging anything.

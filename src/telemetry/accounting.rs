@@ -30,6 +30,15 @@ pub struct RuleHandles {
     top: HashMap<Box<str>, Arc<DomainTop>>,
 }
 
+/// When a request was decided. One reading of the clock serves many purposes: it costs as much as most of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// When it came.
+    pub since: Timestamp,
+    /// When all was known.
+    pub until: Timestamp,
+}
+
 impl Metrics {
     /// The instruments of these rules, which are in force from now on.
     pub fn in_force(&self, rules: &Rules) -> RuleHandles {
@@ -56,21 +65,22 @@ impl Metrics {
         self.clock.now()
     }
 
-    /// Measures a store that was asked at `since` and has answered.
-    pub fn store_answered(&self, since: Timestamp) {
-        let now = self.clock.now().as_micros();
-        let taken = now.saturating_sub(since.as_micros());
+    /// Measures a store that was asked at `since` and has answered now, which is returned.
+    pub fn store_answered(&self, since: Timestamp) -> Timestamp {
+        let now = self.clock.now();
+        let taken = now.as_micros().saturating_sub(since.as_micros());
         self.own.store_time.observe(taken);
+        now
     }
 
-    /// Counts a finished verdict. `handles` are those of the rules it was made under, `since` is when its request
-    /// came, and `trace` is what it is followed by.
+    /// Counts a finished verdict. `handles` are those of the rules it was made under, `trace` is what it is
+    /// followed by.
     pub fn decided(
         &self,
         verdict: &Verdict,
         request: &Request,
         handles: &RuleHandles,
-        since: Timestamp,
+        times: Times,
         trace: Option<&str>,
     ) {
         let plan = &verdict.plan;
@@ -81,7 +91,7 @@ impl Metrics {
         if verdict.shadowed {
             self.shadowed.fetch_add(1, Ordering::Relaxed);
         }
-        let now = self.clock.now();
+        let now = times.until;
         let top = handles.top.get(request.domain.as_str());
         for (index, (step, status)) in plan.steps.iter().zip(&verdict.statuses).enumerate() {
             let (
@@ -150,7 +160,8 @@ impl Metrics {
                 refusal.tell(not_shown);
             }
         }
-        let taken = now.as_micros().saturating_sub(since.as_micros());
+        let since = times.since.as_micros();
+        let taken = now.as_micros().saturating_sub(since);
         self.own.decision_time.observe(taken);
     }
 }

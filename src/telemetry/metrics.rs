@@ -15,7 +15,7 @@ use prometheus_client::{
 };
 
 pub use super::{
-    accounting::RuleHandles,
+    accounting::{RuleHandles, Times},
     top::{Listed, Offender},
 };
 use super::{

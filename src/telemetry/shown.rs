@@ -14,6 +14,13 @@ pub(super) fn entries(text: &mut String, entries: &[Entry]) {
             text.push(',');
         }
         for (part, after) in [(&entry.key, "="), (&entry.value, "")] {
+            // Most text is like that, and this is on the way of decisions.
+            let is_plain = part.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+            if is_plain && text.len() + part.len() <= LONGEST {
+                text.push_str(part);
+                text.push_str(after);
+                continue;
+            }
             for character in part.chars() {
                 if text.len() >= LONGEST {
                     text.push_str("...");

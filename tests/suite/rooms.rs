@@ -53,6 +53,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "rules",
             "store",
             "telemetry",
+            "time",
             "verdict",
         ],
     ),
