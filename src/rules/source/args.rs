@@ -4,13 +4,23 @@ use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
 
-use super::{Layout, Options};
+use super::{BadFile, Layout, Options, Source, xds};
 use crate::rules::compile::{self, Domains, Warnings};
 
 /// Where the rules are and how they are read.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Rules")]
 pub struct Args {
+    /// Where rules come from: FILE, or a control plane with GRPC_XDS_SOTW
+    #[arg(
+        long,
+        env = "CONFIG_TYPE",
+        value_name = "KIND",
+        value_enum,
+        default_value_t = ConfigType::File
+    )]
+    pub config_type: ConfigType,
+
     /// Rule file, or directory with *.yaml and *.yml files. Instead of the three RUNTIME settings
     #[arg(
         long = "rules",
@@ -59,13 +69,52 @@ pub struct Args {
     )]
     pub merge_domains: bool,
 
+    /// Refuse all rule files when one of them is bad, instead of keeping the bad one as it last was
+    #[arg(
+        long,
+        env = "STRICT_FILES",
+        num_args = 0..=1,
+        default_value = "false",
+        default_missing_value = "true",
+        value_parser = BoolishValueParser::new(),
+        action = clap::ArgAction::Set,
+    )]
+    pub strict_files: bool,
+
     /// Largest rule file that is read, in bytes
     #[arg(long, env = "RULES_MAX_FILE_BYTES", value_name = "BYTES", default_value_t = Options::default().max_file_bytes)]
     pub rules_max_file_bytes: u64,
+
+    /// The control plane.
+    #[command(flatten)]
+    pub xds: xds::Args,
+}
+
+/// Where rules come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ConfigType {
+    /// Rule files.
+    #[default]
+    #[value(name = "FILE")]
+    File,
+    /// A control plane.
+    #[value(name = "GRPC_XDS_SOTW")]
+    GrpcXdsSotw,
 }
 
 impl Args {
-    /// The places to read.
+    /// Where rules come from, by all of these settings.
+    ///
+    /// # Errors
+    /// When the headers for the control plane are none.
+    pub fn source(&self) -> Result<Source, xds::HeadersError> {
+        Ok(match self.config_type {
+            ConfigType::File => Source::Files(self.layout(), self.options()),
+            ConfigType::GrpcXdsSotw => Source::Xds(Box::new(self.xds.options(self.compile())?)),
+        })
+    }
+
+    /// The files to read.
     pub fn layout(&self) -> Layout {
         if self.rules.is_empty() {
             Layout::runtime(
@@ -78,19 +127,28 @@ impl Args {
         }
     }
 
-    /// How they are read.
+    /// How files are read.
     pub fn options(&self) -> Options {
         Options {
-            compile: compile::Options {
-                domains: if self.merge_domains {
-                    Domains::Merged
-                } else {
-                    Domains::Distinct
-                },
-                warnings: Warnings::Told,
-            },
+            compile: self.compile(),
             max_file_bytes: self.rules_max_file_bytes,
+            bad_file: if self.strict_files {
+                BadFile::RefusesAll
+            } else {
+                BadFile::StaysAsItWas
+            },
             ..Options::default()
+        }
+    }
+
+    fn compile(&self) -> compile::Options {
+        compile::Options {
+            domains: if self.merge_domains {
+                Domains::Merged
+            } else {
+                Domains::Distinct
+            },
+            warnings: Warnings::Told,
         }
     }
 }
