@@ -2,4 +2,6 @@
 
 mod rules_check;
 mod rules_fuzz;
+mod rules_stale;
 mod rules_watch;
+mod xds;

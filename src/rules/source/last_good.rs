@@ -58,6 +58,7 @@ impl LastGood {
                 (snapshot.sources, compiled, Vec::new())
             }
             compiled => {
+                let files = snapshot.sources.len();
                 let first = match compiled {
                     Ok(compiled) => CompileError {
                         mistakes: Vec::new(),
@@ -66,9 +67,13 @@ impl LastGood {
                     Err(error) => error,
                 };
                 let mut choice = Choice::new(&self.texts, snapshot.sources, snapshot.unreadable);
-                choice
-                    .settle(options)
-                    .ok_or_else(|| choice.all_of(first))?
+                // Names that are not UTF-8 can look the same: then there is no telling which file is which.
+                let settled = if choice.distinct(files) {
+                    choice.settle(options)
+                } else {
+                    None
+                };
+                settled.ok_or_else(|| choice.all_of(first))?
             }
         };
         self.texts = sources
@@ -116,13 +121,19 @@ impl<'g> Choice<'g> {
         choice
     }
 
+    fn distinct(&self, files: usize) -> bool {
+        self.fresh.len() == files
+    }
+
     /// A directory that cannot be read hides the files that were in it: they stay too.
     fn unreadable(&mut self, mistake: Mistake) {
         let place = Path::new(&*mistake.place.file);
         let hidden: Vec<Box<str>> = self
             .good
             .keys()
-            .filter(|name| !self.fresh.contains_key(*name) && Path::new(&***name).starts_with(place))
+            .filter(|name| {
+                !self.fresh.contains_key(*name) && Path::new(&***name).starts_with(place)
+            })
             .cloned()
             .collect();
         for name in &hidden {
@@ -187,26 +198,27 @@ impl<'g> Choice<'g> {
     }
 
     fn in_order(&self) -> Vec<Source> {
-        let mut sources: Vec<Source> = self.kept().chain(self.fresh.iter().map(source)).collect();
+        let mut sources: Vec<Source> = self.kept().chain(self.fresh()).collect();
         sources.sort_by(|a, b| Path::new(&*a.name).cmp(Path::new(&*b.name)));
         sources
     }
 
     /// Of two files that contradict each other the later one is blamed: that has to be the one that changed.
     fn changed_last(&self) -> Vec<Source> {
-        let is_settled = |(name, text): &(&Box<str>, &Vec<u8>)| self.good.get(*name) == Some(*text);
-        let (settled, changed): (Vec<_>, Vec<_>) = self.fresh.iter().partition(is_settled);
-        self.kept()
-            .chain(settled.into_iter().map(source))
-            .chain(changed.into_iter().map(source))
-            .collect()
+        let (settled, changed): (Vec<Source>, Vec<Source>) = self
+            .fresh()
+            .partition(|source| self.good.get(&source.name) == Some(&source.text));
+        self.kept().chain(settled).chain(changed).collect()
+    }
+
+    fn fresh(&self) -> impl Iterator<Item = Source> {
+        self.fresh.iter().map(|(name, text)| source(name, text))
     }
 
     fn kept(&self) -> impl Iterator<Item = Source> {
         self.kept
             .iter()
-            .filter_map(|name| self.good.get_key_value(name))
-            .map(source)
+            .filter_map(|name| Some(source(name, self.good.get(name)?)))
     }
 
     /// Every mistake found, each once.
@@ -222,9 +234,9 @@ impl<'g> Choice<'g> {
     }
 }
 
-fn source((name, text): (&Box<str>, &Vec<u8>)) -> Source {
+fn source(name: &str, text: &[u8]) -> Source {
     Source {
-        name: name.clone(),
-        text: text.clone(),
+        name: name.into(),
+        text: text.to_vec(),
     }
 }

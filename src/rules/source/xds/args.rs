@@ -307,9 +307,9 @@ fn authority(text: &str) -> Result<String, String> {
     if authority.host().is_empty() || text.contains('@') {
         return Err(SHAPE.to_owned());
     }
-    match authority.port() {
-        Some(port) if port.as_str().parse::<u16>().is_ok() => Ok(text.to_owned()),
-        None if !text.ends_with(':') => Ok(format!("{text}:443")),
+    match text.strip_prefix(authority.host()) {
+        Some("") => Ok(format!("{text}:443")),
+        Some(port) if port[1..].parse::<u16>().is_ok() => Ok(text.to_owned()),
         _ => Err(SHAPE.to_owned()),
     }
 }
@@ -394,7 +394,16 @@ mod tests {
         ] {
             assert_eq!(authority(text).as_deref(), Ok(expected), "{text}");
         }
-        for text in ["", ":18000", "http://a:1", "a:", "a:99999", "u@a:1", "a b:1", "a:1/x"] {
+        for text in [
+            "",
+            ":18000",
+            "http://a:1",
+            "a:",
+            "a:99999",
+            "u@a:1",
+            "a b:1",
+            "a:1/x",
+        ] {
             assert!(authority(text).is_err(), "{text}");
         }
     }

@@ -40,7 +40,7 @@ impl World {
         let hash = compile::hash_of(
             resources
                 .iter()
-                .map(|resource| resource.value.as_slice())
+                .flat_map(|resource| [resource.type_url.as_bytes(), &resource.value])
                 .chain([resources.len().to_le_bytes().as_slice()]),
         );
         let mut configs = Vec::with_capacity(resources.len());
@@ -117,7 +117,10 @@ fn tree(config: RateLimitConfig) -> Tree {
     };
     let mut fields = Fields::default();
     fields.text("domain", config.domain);
-    fields.list("descriptors", config.descriptors.into_iter().map(descriptor));
+    fields.list(
+        "descriptors",
+        config.descriptors.into_iter().map(descriptor),
+    );
     Tree {
         name,
         root: fields.map(),
@@ -206,7 +209,10 @@ fn json(value: Json) -> Node {
         Some(Kind::StringValue(string)) => text(string),
         Some(Kind::StructValue(inner)) => object(inner),
         Some(Kind::ListValue(ListValue { values })) => node(Value::List(
-            values.into_iter().map(|value| Rc::new(json(value))).collect(),
+            values
+                .into_iter()
+                .map(|value| Rc::new(json(value)))
+                .collect(),
         )),
     }
 }

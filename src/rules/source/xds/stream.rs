@@ -40,8 +40,8 @@ use crate::{
     time::Clock,
 };
 
-/// A server that refuses our certificate says so only after its side of the handshake, and one that has nothing to
-/// send yet says nothing at all: a call that lives this long is taken for a stream.
+/// A server that refuses our certificate says so only after our side of the handshake is done, and one that has nothing
+/// to send yet may say nothing at all: a call that lives this long is taken for a stream.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Most mistakes told to the control plane, and most bytes.
@@ -210,6 +210,7 @@ impl<F: FnMut(Reload)> Room<F> {
                 call.await?
             }
         };
+        self.tell_connected();
         let mut responses = response.into_inner();
         let mut due: Option<(Instant, DiscoveryRequest)> = None;
         loop {
@@ -222,7 +223,6 @@ impl<F: FnMut(Reload)> Room<F> {
             select! {
                 response = responses.message() => {
                     let Some(response) = response? else { return Ok(()) };
-                    self.tell_connected();
                     let (answer, wait) = self.answer(&mut session, response);
                     // Only the last response is worth an answer.
                     due = Some((Instant::now() + wait, answer));
