@@ -21,6 +21,16 @@ pub struct Counter {
     pub role: Role,
 }
 
+/// How the counters of one request hang together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomicity {
+    /// Each counter on its own. A fixed window counts refused hits too, as envoyproxy/ratelimit does.
+    PerCounter,
+    /// All counters are charged or none (see [`Role`] for who can hold the others back).
+    /// Refused hits are counted nowhere.
+    AllOrNothing,
+}
+
 /// What a refused counter does to a request that is charged all or nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {

@@ -1,7 +1,9 @@
 //! Palang decides whether a request may go through: rate limits for Envoy and everything that can ask over gRPC or
 //! HTTP.
 
+pub mod go_values;
 pub mod request;
+pub mod secret;
 pub mod unit;
 
 pub mod algorithm;
@@ -11,7 +13,13 @@ pub mod rules;
 pub mod store;
 pub mod verdict;
 
+pub mod server;
+
+pub mod app;
 pub mod cli;
+pub mod settings;
+pub mod shutdown;
+
 pub mod telemetry;
 pub mod time;
 

@@ -1,2 +1,7 @@
 //! The command line.
-fn main() {}
+
+use std::{env, process::ExitCode};
+
+fn main() -> ExitCode {
+    palang::cli::run(env::args_os())
+}

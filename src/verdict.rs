@@ -1,7 +1,7 @@
 //! From plan and outcomes to the answer. Pure.
 
 use crate::{
-    algorithm::Outcome,
+    algorithm::{Outcome, Quota},
     rules::{Limit, Plan, Rule, Step},
     store::StoreError,
 };
@@ -73,6 +73,14 @@ impl Verdict {
         self.plan.limit(&self.plan.steps[index])
     }
 
+    /// The rule behind a status: the one that limits it, or says `unlimited`. `None` where no rule applies.
+    pub fn rule(&self, index: usize) -> Option<&Rule> {
+        match &self.plan.steps[index] {
+            Step::Unlimited(rule) => Some(self.plan.rules.rule(*rule)),
+            step => self.plan.limit(step).and_then(|(rule, _)| rule),
+        }
+    }
+
     /// Time after which the same request would be admitted, if nobody else came: the longest of the limits that
     /// refuse, microseconds. `None` when it was admitted, or when one of them can never admit it.
     pub fn retry_after(&self) -> Option<u64> {
@@ -108,7 +116,12 @@ impl Status {
                 outcome: None,
             };
         };
-        let outcome = outcomes[*counter];
+        let mut outcome = outcomes[*counter];
+        let quota = &plan.counters[*counter].quota;
+        if !outcome.allowed && matches!(quota, Quota::FixedWindow { .. }) {
+            // As the reference says it: over limit is nothing left, also where all-or-nothing left room for less.
+            outcome.remaining = 0;
+        }
         let shadow = rule.is_some_and(|rule| plan.rules.rule(rule).shadow);
         Self {
             code: if outcome.allowed || shadow {

@@ -73,6 +73,9 @@ pub enum QuotaError {
     /// A rate needs at least one token a window.
     #[error("a bucket that never refills admits nothing")]
     NoRate,
+    /// A bucket that holds nothing.
+    #[error("a bucket needs room for at least one token")]
+    Capacity,
     /// `capacity` tokens at this rate take too long to refill to be counted in exact integers.
     #[error("burst and window together exceed what can be counted exactly (2^53)")]
     Overflow,
@@ -85,46 +88,88 @@ impl Rate {
     /// *down* to a close pair that is, by less than 0.1 %: it never admits more than was written.
     ///
     /// # Errors
-    /// [`QuotaError::NoRate`] for 0 tokens, [`QuotaError::Window`], or [`QuotaError::Overflow`] when a full refill
-    /// takes longer than 2^53 microseconds (285 years).
+    /// [`QuotaError::NoRate`] for 0 tokens, [`QuotaError::Window`], or [`QuotaError::Overflow`] when no pair within
+    /// 0.1 % fits: a full refill takes longer than 2^53 microseconds (285 years), or nearly so at an odd rate.
     pub fn new(tokens: u64, window: u64, capacity: u64) -> Result<Self, QuotaError> {
+        let capacity = capacity.max(1);
+        Self::close_to(tokens, window, |rate| {
+            capacity
+                .checked_mul(rate.period)
+                .and_then(|full| full.checked_add(rate.tokens))
+                .is_some_and(|full| full <= MAX)
+        })
+    }
+
+    /// `tokens` each `window` microseconds, such that a queue of `max_delay` microseconds can be counted exactly.
+    /// Rounds as [`Rate::new`] does.
+    ///
+    /// # Errors
+    /// As [`Rate::new`], and [`QuotaError::Delay`].
+    pub fn for_queue(tokens: u64, window: u64, max_delay: u64) -> Result<Self, QuotaError> {
+        if max_delay > MAX_WINDOW {
+            return Err(QuotaError::Delay);
+        }
+        Self::close_to(tokens, window, |rate| {
+            // Twice max_delay's worth is the bound of what can be owed: see `queue_full`.
+            max_delay
+                .checked_mul(rate.tokens)
+                .and_then(|worth| worth.checked_mul(2))
+                .and_then(|worth| worth.checked_add(rate.period))
+                .and_then(|worth| worth.checked_add(rate.tokens))
+                .is_some_and(|full| full <= MAX)
+        })
+    }
+
+    /// The pair itself if it fits, else the closest below it that does.
+    fn close_to(
+        tokens: u64,
+        window: u64,
+        fits: impl Fn(&Self) -> bool,
+    ) -> Result<Self, QuotaError> {
         if tokens == 0 {
             return Err(QuotaError::NoRate);
+        }
+        if tokens > MAX {
+            return Err(QuotaError::Overflow);
         }
         if window == 0 || window > MAX_WINDOW {
             return Err(QuotaError::Window);
         }
-        let capacity = capacity.max(1);
-        let shared = gcd(tokens, window);
-        let exact = Self {
-            tokens: tokens / shared,
-            period: window / shared,
-        };
-        if exact.fits(capacity) {
+        let exact = Self::reduced(tokens, window);
+        if fits(&exact) {
             return Ok(exact);
         }
-        // The largest period that still fits, with the tokens that period is worth, rounded down.
-        let period = (MAX / 2) / capacity;
-        let worth = mul_div(period, exact.tokens, exact.period);
-        if worth >= 1_000 {
-            let shared = gcd(worth, period);
-            let near = Self {
-                tokens: worth / shared,
-                period: period / shared,
-            };
-            if near.fits(capacity) {
+        // Shorter periods, each with the tokens it is worth, rounded down. From 1,000 tokens up that costs less than
+        // 0.1 %.
+        let mut period = exact.period / 2;
+        while period > 0 {
+            let worth = mul_div(period, exact.tokens, exact.period);
+            if worth < 1_000 {
+                break;
+            }
+            let near = Self::reduced(worth, period);
+            if fits(&near) {
                 return Ok(near);
             }
+            period /= 2;
         }
         // Few tokens in a long window: one token each so many microseconds, rounded up.
         let single = Self {
             tokens: 1,
             period: exact.period.div_ceil(exact.tokens),
         };
-        if single.fits(capacity) {
+        if exact.period / exact.tokens >= 1_000 && fits(&single) {
             return Ok(single);
         }
         Err(QuotaError::Overflow)
+    }
+
+    fn reduced(tokens: u64, period: u64) -> Self {
+        let shared = gcd(tokens, period);
+        Self {
+            tokens: tokens / shared,
+            period: period / shared,
+        }
     }
 
     /// R.
@@ -136,17 +181,61 @@ impl Rate {
     pub const fn period(self) -> u64 {
         self.period
     }
-
-    /// `capacity * P`, plus one refill's worth, stays exact.
-    fn fits(self, capacity: u64) -> bool {
-        capacity
-            .checked_mul(self.period)
-            .and_then(|full| full.checked_add(self.tokens))
-            .is_some_and(|full| full <= MAX)
-    }
 }
 
 impl Quota {
+    /// At most `limit` hits in each `window` microseconds aligned to the epoch. 0 refuses everything.
+    ///
+    /// # Errors
+    /// [`QuotaError::Window`], or [`QuotaError::Overflow`] for a limit of 2^53 or more.
+    pub fn fixed_window(limit: u64, window: u64) -> Result<Self, QuotaError> {
+        let (limit, window) = checked(limit, window)?;
+        Ok(Self::FixedWindow { limit, window })
+    }
+
+    /// At most `limit` hits in the last `window` microseconds, estimated. 0 refuses everything.
+    ///
+    /// # Errors
+    /// As [`Quota::fixed_window`].
+    pub fn sliding_window(limit: u64, window: u64) -> Result<Self, QuotaError> {
+        let (limit, window) = checked(limit, window)?;
+        Ok(Self::SlidingWindow { limit, window })
+    }
+
+    /// At most `limit` hits in any `window` microseconds, exactly. 0 refuses everything.
+    ///
+    /// # Errors
+    /// [`QuotaError::Window`], or [`QuotaError::Log`] for a limit over [`MAX_LOG`].
+    pub fn sliding_log(limit: u64, window: u64) -> Result<Self, QuotaError> {
+        let (limit, window) = checked(limit, window)?;
+        if limit > MAX_LOG {
+            return Err(QuotaError::Log);
+        }
+        Ok(Self::SlidingLog { limit, window })
+    }
+
+    /// A bucket of `capacity` tokens that refills at `limit` each `window` microseconds.
+    ///
+    /// # Errors
+    /// [`QuotaError::Capacity`] for a bucket of 0, else as [`Rate::new`].
+    pub fn token_bucket(limit: u64, window: u64, capacity: u64) -> Result<Self, QuotaError> {
+        if capacity == 0 {
+            return Err(QuotaError::Capacity);
+        }
+        let rate = Rate::new(limit, window, capacity)?;
+        Ok(Self::TokenBucket { capacity, rate })
+    }
+
+    /// A queue with `limit` slots each `window` microseconds, where a hit waits at most `max_delay` microseconds
+    /// (0: only a free slot is good enough).
+    ///
+    /// # Errors
+    /// As [`Rate::for_queue`].
+    pub fn leaky_bucket(limit: u64, window: u64, max_delay: u64) -> Result<Self, QuotaError> {
+        let rate = Rate::for_queue(limit, window, max_delay)?;
+        Ok(Self::LeakyBucket { max_delay, rate })
+    }
+
     /// One letter for each algorithm, part of a counter's key and of the script's arguments: another algorithm
     /// starts with another state.
     pub const fn letter(&self) -> u8 {
@@ -166,12 +255,29 @@ impl Quota {
             | Self::SlidingWindow { limit, .. }
             | Self::SlidingLog { limit, .. } => limit,
             Self::TokenBucket { capacity, .. } => capacity,
-            // The slots that start within max_delay of now: one at once, and one each P/R after it.
-            Self::LeakyBucket { max_delay, rate } => {
-                mul_div(max_delay, rate.tokens, rate.period) + 1
-            }
+            Self::LeakyBucket { max_delay, rate } => queue_capacity(max_delay, rate),
         }
     }
+}
+
+/// The slots of a queue that start within `max_delay` of now: one at once, and one each P/R after it.
+pub(super) const fn queue_capacity(max_delay: u64, rate: Rate) -> u64 {
+    max_delay * rate.tokens / rate.period + 1
+}
+
+/// The most a queue can be in debt: all of `max_delay`, and then as many hits as it has slots.
+pub(super) const fn queue_full(max_delay: u64, rate: Rate) -> u64 {
+    max_delay * rate.tokens + queue_capacity(max_delay, rate) * rate.period
+}
+
+fn checked(limit: u64, window: u64) -> Result<(u64, u64), QuotaError> {
+    if window == 0 || window > MAX_WINDOW {
+        return Err(QuotaError::Window);
+    }
+    if limit > MAX {
+        return Err(QuotaError::Overflow);
+    }
+    Ok((limit, window))
 }
 
 /// `a * b / c`, rounded down, without overflow in between.
@@ -184,4 +290,82 @@ const fn gcd(mut a: u64, mut b: u64) -> u64 {
         (a, b) = (b, a % b);
     }
     a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const DAY: u64 = 86_400_000_000;
+
+    #[test]
+    fn a_rate_is_reduced() {
+        let rate = Rate::new(2, 1_000_000, 5).expect("fits");
+        assert_eq!((rate.tokens(), rate.period()), (1, 500_000));
+        let rate = Rate::new(1_000_000, DAY, 1_000_000).expect("fits");
+        assert_eq!((rate.tokens(), rate.period()), (1, 86_400));
+    }
+
+    #[test]
+    fn bounds_are_refused_with_their_reason() {
+        assert_eq!(Quota::fixed_window(1, 0), Err(QuotaError::Window));
+        assert_eq!(Quota::fixed_window(MAX + 1, 1), Err(QuotaError::Overflow));
+        assert!(Quota::fixed_window(0, 1).is_ok());
+        assert!(Quota::sliding_window(0, MAX_WINDOW).is_ok());
+        assert_eq!(
+            Quota::sliding_window(1, MAX_WINDOW + 1),
+            Err(QuotaError::Window)
+        );
+        assert_eq!(Quota::sliding_log(MAX_LOG + 1, 1), Err(QuotaError::Log));
+        assert_eq!(Quota::token_bucket(0, 1, 1), Err(QuotaError::NoRate));
+        assert_eq!(Quota::token_bucket(1, 1, 0), Err(QuotaError::Capacity));
+        assert_eq!(Quota::token_bucket(1, DAY, MAX), Err(QuotaError::Overflow));
+        assert_eq!(Quota::leaky_bucket(0, 1, 1), Err(QuotaError::NoRate));
+        assert_eq!(
+            Quota::leaky_bucket(1, 1, MAX_WINDOW + 1),
+            Err(QuotaError::Delay)
+        );
+        assert_eq!(
+            Quota::leaky_bucket(2, 1_000_000, 0).map(|quota| quota.capacity()),
+            Ok(1)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_rounded_rate_is_never_above_what_was_written_and_close(
+            tokens in prop_oneof![1..100u64, 1..2_000_000_000u64],
+            window in prop_oneof![1..1_000_000u64, DAY - 1000..DAY + 1000, 1..=MAX_WINDOW],
+            room in prop_oneof![1..100_000u64, 1..MAX],
+            queue: bool,
+        ) {
+            let rate = if queue {
+                Rate::for_queue(tokens, window, room.min(MAX_WINDOW))
+            } else {
+                Rate::new(tokens, window, room)
+            };
+            if let Ok(rate) = rate {
+                let got = u128::from(rate.tokens()) * u128::from(window);
+                let written = u128::from(tokens) * u128::from(rate.period());
+                prop_assert!(got <= written);
+                prop_assert!((written - got) * 1_000 < written, "{rate:?}");
+                if queue {
+                    let max_delay = room.min(MAX_WINDOW);
+                    prop_assert!(queue_full(max_delay, rate) + rate.tokens() <= MAX);
+                } else {
+                    prop_assert!(room * rate.period() + rate.tokens() <= MAX);
+                }
+            }
+        }
+
+        #[test]
+        fn ordinary_limits_always_fit(
+            tokens in 1..=1_000_000u64,
+            unit in prop_oneof![Just(1_000_000u64), Just(60_000_000), Just(3_600_000_000), Just(DAY)],
+        ) {
+            prop_assert!(Rate::new(tokens, unit, tokens).is_ok());
+            prop_assert!(Rate::for_queue(tokens, unit, 60_000_000).is_ok());
+        }
+    }
 }

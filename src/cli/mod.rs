@@ -1,3 +1,104 @@
 //! The command line: one file for each command.
 
 pub mod check;
+mod client;
+mod decide;
+mod healthcheck;
+mod serve;
+
+use std::{ffi::OsString, io, path::Path, process::ExitCode};
+
+use clap::{CommandFactory as _, Parser};
+
+use crate::settings::{Checked, check};
+
+/// Exit code for a command line or settings that make no sense (EX_USAGE).
+const USAGE: u8 = 64;
+
+/// Decides whether requests may go through: rate limits for Envoy, and for everything that can ask over gRPC or HTTP.
+#[derive(Debug, Parser)]
+#[command(
+    name = "palang",
+    version,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  palang serve --rules examples/quickstart
+  palang check examples/quickstart
+  palang decide --domain mongo --descriptor database=users
+  palang healthcheck"
+)]
+struct Palang {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Answer requests
+    Serve(Box<serve::Args>),
+    Check(check::Args),
+    /// Ask a running service, as a proxy would, and show what it says
+    Decide(decide::Args),
+    /// Ask a running service whether it is ready
+    Healthcheck(healthcheck::Args),
+}
+
+/// Runs the command that `arguments` ask for.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments = as_reference(arguments.into_iter().collect());
+    match check::<Palang>(Palang::command(), &arguments) {
+        Checked::Good(palang) => match palang.command {
+            Command::Serve(args) => serve::run(*args),
+            Command::Check(args) => check::run(&args, &mut io::stdout()).unwrap_or_else(|cause| {
+                eprintln!("palang: cannot write what was found: {cause}");
+                ExitCode::FAILURE
+            }),
+            Command::Decide(args) => decide::run(args),
+            Command::Healthcheck(args) => healthcheck::run(&args),
+        },
+        Checked::Bad(mistakes) => {
+            eprint!("palang: these settings cannot be used:\n{mistakes}");
+            ExitCode::from(USAGE)
+        }
+        Checked::Other(error) => {
+            // Where it cannot be printed there is nobody to read it.
+            let _ = error.print();
+            ExitCode::from(if error.use_stderr() { USAGE } else { 0 })
+        }
+    }
+}
+
+/// The reference's program is called `ratelimit`, takes no arguments, and serves.
+fn as_reference(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let is_reference = arguments
+        .first()
+        .and_then(|program| Path::new(program).file_name())
+        .is_some_and(|name| name == "ratelimit");
+    if is_reference && arguments.len() == 1 {
+        arguments.push("serve".into());
+    }
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Palang::command().debug_assert();
+    }
+
+    #[test]
+    fn the_references_name_serves() {
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        assert_eq!(
+            as_reference(words(&["/bin/ratelimit"])),
+            words(&["/bin/ratelimit", "serve"])
+        );
+        for unchanged in [&["palang"][..], &["ratelimit", "check"], &[]] {
+            assert_eq!(as_reference(words(unchanged)), words(unchanged));
+        }
+    }
+}

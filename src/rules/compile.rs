@@ -5,7 +5,7 @@
 
 mod algorithm;
 mod descriptor;
-pub(super) mod duration;
+mod duration;
 mod fields;
 mod metadata;
 mod names;

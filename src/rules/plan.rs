@@ -8,9 +8,8 @@ use super::{
 };
 use crate::{
     algorithm::MAX,
-    counter::{Counter, CounterKey, Role},
+    counter::{Atomicity, Counter, CounterKey, Role},
     request::{Descriptor, Entry, Request},
-    store::Atomicity,
 };
 
 /// Switches of the whole process that change what rules mean.

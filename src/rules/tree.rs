@@ -106,6 +106,16 @@ impl Rules {
             .map(|(name, domain)| (name.as_ref(), domain))
     }
 
+    /// Each rule and the name of the domain it belongs to, in no order.
+    pub fn placed(&self) -> impl Iterator<Item = (&str, RuleId)> {
+        self.domains().flat_map(|(name, domain)| {
+            domain
+                .nodes
+                .iter()
+                .filter_map(move |node| Some((name, node.rule?)))
+        })
+    }
+
     /// All rules; [`RuleId::index`] is the position here.
     pub fn rules(&self) -> &[Rule] {
         &self.rules

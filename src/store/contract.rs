@@ -2,7 +2,10 @@
 
 use std::{future::Future, sync::Arc};
 
-use crate::{algorithm::Outcome, counter::Counter};
+use crate::{
+    algorithm::Outcome,
+    counter::{Atomicity, Counter},
+};
 
 /// Where counters live.
 ///
@@ -19,16 +22,6 @@ pub trait Store: Send + Sync {
         counters: &[Counter],
         atomicity: Atomicity,
     ) -> impl Future<Output = Vec<Result<Outcome, StoreError>>> + Send;
-}
-
-/// How the counters of one request hang together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Atomicity {
-    /// Each counter on its own. A fixed window counts refused hits too, as envoyproxy/ratelimit does.
-    PerCounter,
-    /// All counters are charged or none (see [`crate::counter::Role`] for who can hold the others back).
-    /// Refused hits are counted nowhere.
-    AllOrNothing,
 }
 
 /// Why a store could not decide a counter.

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use quick_cache::{Weighter, sync::Cache};
 
-use super::contract::{Atomicity, Store, StoreError};
+use super::contract::{Store, StoreError};
 use crate::{
     algorithm::{Outcome, Quota, Source},
-    counter::{Counter, CounterKey, Role},
+    counter::{Atomicity, Counter, CounterKey, Role},
     time::{Clock, SECOND, Timestamp},
 };
 
@@ -87,7 +87,9 @@ impl Refusals {
             self.entries.remove(&counter.key);
             return None;
         }
-        refusal.answers(counter.hits).then(|| refusal.after(gone, counter.hits))
+        refusal
+            .answers(counter.hits)
+            .then(|| refusal.after(gone, counter.hits))
     }
 
     fn remember(&self, counter: &Counter, answer: &Result<Outcome, StoreError>) {

@@ -1,23 +1,376 @@
 //! Every instrument of the process, in one struct.
+//!
+//! The set that dashboards for envoyproxy/ratelimit read keeps its exact names, which have no `_total`: those are
+//! written by [`super::exposition`]. Our own instruments are prometheus-client's.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
-use crate::{request::Request, rules::Rules, verdict::Verdict};
+use prometheus_client::{
+    encoding::{EncodeLabelSet, prometheus_text},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram, info::Info},
+    registry::Registry,
+};
+
+pub use super::series::RuleSeries;
+use super::{
+    catalogue::Catalogue,
+    exposition,
+    series::{Decided, NearRatio},
+};
+use crate::{
+    go_values::{self, Malformed},
+    request::Request,
+    rules::{Rules, Series, Step},
+    time::{Clock, Timestamp},
+    verdict::Verdict,
+};
+
+/// Settings of the metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
+#[group(skip)]
+#[command(next_help_heading = "Metrics")]
+pub struct Args {
+    /// Share of a limit from which on hits count as near it, 0 to 1.
+    #[arg(long, env = "NEAR_LIMIT_RATIO", default_value = "0.8", value_parser = near_ratio)]
+    pub near_limit_ratio: NearRatio,
+    /// Most metric series that text of requests makes in one domain; what comes after is counted as `other`.
+    #[arg(long, env = "METRICS_MAX_SERIES", default_value = "10000", value_parser = go_values::count)]
+    pub metrics_max_series: usize,
+}
+
+impl Default for Args {
+    fn default() -> Self {
+        Self {
+            near_limit_ratio: NearRatio::default(),
+            metrics_max_series: 10_000,
+        }
+    }
+}
+
+fn near_ratio(text: &str) -> Result<NearRatio, Malformed> {
+    NearRatio::parse(text).ok_or_else(|| Malformed::new("expected a number from 0 to 1"))
+}
 
 /// Every instrument.
-#[derive(Debug, Default)]
-pub struct Metrics {}
+#[derive(Debug)]
+pub struct Metrics {
+    ratio: NearRatio,
+    pub(super) catalogue: Catalogue,
+    pub(super) store_errors: AtomicU64,
+    pub(super) service_errors: AtomicU64,
+    pub(super) loads: AtomicU64,
+    pub(super) refused_loads: AtomicU64,
+    pub(super) shadowed: AtomicU64,
+    pub(super) calls: [AtomicU64; Method::ALL.len()],
+    response_time: [Histogram; Method::ALL.len()],
+    in_flight: Gauge,
+    bad_requests: Family<BoundLabel, Counter>,
+    connections: Family<PortLabel, Gauge>,
+    worker_connections: Family<WorkerLabel, Gauge>,
+    refused_connections: Family<PortLabel, Counter>,
+    registry: Registry,
+    /// Durations are not decisions: they are measured by the real clock, also where a test stops the other one.
+    clock: Clock,
+}
 
-/// The counters of one rule.
-#[derive(Debug, Default)]
-pub struct RuleSeries {}
+/// A call that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// A decision over gRPC.
+    ShouldRateLimit,
+    /// A health check over gRPC.
+    Check,
+    /// A decision over HTTP. Not among the reference's series, which are gRPC's.
+    Json,
+}
+
+impl Method {
+    const ALL: [Self; 3] = [Self::ShouldRateLimit, Self::Check, Self::Json];
+    pub(super) const GRPC: [Self; 2] = [Self::ShouldRateLimit, Self::Check];
+
+    /// Name of the method in labels.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ShouldRateLimit => "ShouldRateLimit",
+            Self::Check => "Check",
+            Self::Json => "json",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MethodLabel {
+    grpc_method: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BoundLabel {
+    bound: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PortLabel {
+    port: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WorkerLabel {
+    worker: u64,
+}
+
+/// Upper bounds of the response times, seconds: 50 us to 1 s.
+const BUCKETS: [f64; 14] = [
+    0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5,
+    1.0,
+];
 
 impl Metrics {
-    /// The series of each rule, in the order of [`Rules::rules`].
-    pub fn series(&self, rules: &Rules) -> Vec<Arc<RuleSeries>> {
-        rules.rules().iter().map(|_| Arc::default()).collect()
+    /// Fresh instruments, all at zero.
+    pub fn new(args: Args) -> Self {
+        let mut registry = Registry::default();
+        let times =
+            Family::<MethodLabel, Histogram, fn() -> Histogram>::new_with_constructor(|| {
+                Histogram::new(BUCKETS)
+            });
+        let http_times = Histogram::new(BUCKETS);
+        let in_flight = Gauge::default();
+        let bad_requests = Family::default();
+        let connections = Family::default();
+        let worker_connections = Family::default();
+        let refused_connections = Family::default();
+        registry.register(
+            "ratelimit_service_response_time_seconds",
+            "Time from a call's arrival to its answer",
+            times.clone(),
+        );
+        registry.register(
+            "palang_http_response_time_seconds",
+            "Time from an HTTP call's head to its answer",
+            http_times.clone(),
+        );
+        registry.register("palang_in_flight", "Calls being decided", in_flight.clone());
+        registry.register(
+            "palang_bad_requests",
+            "Calls refused for what they hold, by the bound they break",
+            bad_requests.clone(),
+        );
+        registry.register(
+            "palang_connections",
+            "Open connections",
+            connections.clone(),
+        );
+        registry.register(
+            "palang_worker_connections",
+            "Open connections of each worker",
+            worker_connections.clone(),
+        );
+        registry.register(
+            "palang_refused_connections",
+            "Connections closed at once because there are too many",
+            refused_connections.clone(),
+        );
+        registry.register(
+            "palang_build",
+            "What is running",
+            Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]),
+        );
+        Self {
+            ratio: args.near_limit_ratio,
+            catalogue: Catalogue::new(args.metrics_max_series),
+            store_errors: AtomicU64::new(0),
+            service_errors: AtomicU64::new(0),
+            loads: AtomicU64::new(0),
+            refused_loads: AtomicU64::new(0),
+            shadowed: AtomicU64::new(0),
+            calls: Default::default(),
+            response_time: Method::ALL.map(|method| match method {
+                Method::Json => http_times.clone(),
+                grpc => times.get_or_create_owned(&MethodLabel {
+                    grpc_method: grpc.name(),
+                }),
+            }),
+            in_flight,
+            bad_requests,
+            connections,
+            worker_connections,
+            refused_connections,
+            registry,
+            clock: Clock::system(),
+        }
     }
 
-    /// Counts a finished verdict.
-    pub fn decided(&self, _verdict: &Verdict, _request: &Request, _series: &[Arc<RuleSeries>]) {}
+    /// The series of each rule, in the order of [`Rules::rules`].
+    pub fn series(&self, rules: &Rules) -> Vec<Arc<RuleSeries>> {
+        let mut series = vec![Arc::default(); rules.rules().len()];
+        for (domain, id) in rules.placed() {
+            let rule = rules.rule(id);
+            if let (Some(_), Series::Rule(levels)) = (&rule.limit, &rule.series) {
+                series[id.index()] = self.catalogue.of_rule(domain, levels);
+            }
+        }
+        series
+    }
+
+    /// Counts a finished verdict. `series` are those of the rules it was made under.
+    pub fn decided(&self, verdict: &Verdict, request: &Request, series: &[Arc<RuleSeries>]) {
+        let plan = &verdict.plan;
+        if !plan.known_domain {
+            let descriptors = plan.steps.len() as u64;
+            self.catalogue.unknown_domain(&request.domain, descriptors);
+        }
+        if verdict.shadowed {
+            self.shadowed.fetch_add(1, Ordering::Relaxed);
+        }
+        for (step, status) in plan.steps.iter().zip(&verdict.statuses) {
+            let Step::Limited {
+                rule,
+                counter,
+                series: text,
+                ..
+            } = step
+            else {
+                continue;
+            };
+            let Some(outcome) = status.outcome else {
+                continue;
+            };
+            let counter = &plan.counters[*counter];
+            let decided = Decided {
+                quota: counter.quota,
+                hits: counter.hits,
+                outcome,
+                atomicity: plan.atomicity,
+                shadow: rule.is_some_and(|rule| plan.rules.rule(rule).shadow),
+            };
+            match (text, rule) {
+                (Some(levels), _) => self.catalogue.of_text(&request.domain, levels, |series| {
+                    series.add(&decided, self.ratio);
+                }),
+                (None, Some(rule)) => series[rule.index()].add(&decided, self.ratio),
+                (None, None) => {}
+            }
+        }
+    }
+
+    /// Counts a call that begins now. It is in flight, and its time runs, until the returned value is dropped.
+    pub fn call(self: &Arc<Self>, method: Method) -> Call {
+        self.calls[method as usize].fetch_add(1, Ordering::Relaxed);
+        self.in_flight.inc();
+        Call {
+            metrics: Arc::clone(self),
+            method,
+            since: self.clock.now(),
+        }
+    }
+
+    /// Counts a call that was refused for what it holds.
+    pub fn bad_request(&self, bound: &'static str) {
+        self.service_errors.fetch_add(1, Ordering::Relaxed);
+        self.bad_requests.get_or_create(&BoundLabel { bound }).inc();
+    }
+
+    /// Counts a call that was not decided, because there are no rules yet.
+    pub fn no_rules(&self) {
+        self.service_errors.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a call that the store could not decide.
+    pub fn store_error(&self) {
+        self.store_errors.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts rules that were put in force.
+    pub fn rules_loaded(&self) {
+        self.loads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts rules that were refused.
+    pub fn rules_refused(&self) {
+        self.refused_loads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Shows that worker's connections from now on, be there none.
+    pub fn worker(&self, worker: usize) {
+        self.of_worker(worker).set(0);
+    }
+
+    /// Counts a connection on `port` of that worker as open, until the returned value is dropped.
+    pub fn connection(&self, port: &'static str, worker: usize) -> Open {
+        let gauges = [
+            self.connections.get_or_create_owned(&PortLabel { port }),
+            self.of_worker(worker),
+        ];
+        for gauge in &gauges {
+            gauge.inc();
+        }
+        Open(gauges)
+    }
+
+    fn of_worker(&self, worker: usize) -> Gauge {
+        self.worker_connections.get_or_create_owned(&WorkerLabel {
+            worker: worker as u64,
+        })
+    }
+
+    /// Counts a connection on `port` that was closed at once.
+    pub fn refused_connection(&self, port: &'static str) {
+        self.refused_connections
+            .get_or_create(&PortLabel { port })
+            .inc();
+    }
+
+    /// All instruments in the Prometheus text format 0.0.4.
+    pub fn prometheus(&self) -> String {
+        let mut text = exposition::prometheus(self);
+        // A String takes every write.
+        let _ = prometheus_text::encode(&mut text, &self.registry);
+        text
+    }
+
+    /// The counters under the reference's statsd names, one `name: value` a line, sorted.
+    pub fn stats(&self) -> String {
+        exposition::stats(self)
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new(Args::default())
+    }
+}
+
+/// A call in flight.
+#[derive(Debug)]
+pub struct Call {
+    metrics: Arc<Metrics>,
+    method: Method,
+    since: Timestamp,
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let metrics = &self.metrics;
+        metrics.in_flight.dec();
+        let micros = metrics
+            .clock
+            .now()
+            .as_micros()
+            .saturating_sub(self.since.as_micros());
+        metrics.response_time[self.method as usize].observe(micros as f64 / 1e6);
+    }
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub struct Open([Gauge; 2]);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        for gauge in &self.0 {
+            gauge.dec();
+        }
+    }
 }

@@ -1,3 +1,12 @@
-//! What the operator sees: logs and metrics.
+//! What the operator sees: logs and metrics. Steers nothing.
 
+mod catalogue;
+mod exposition;
+pub mod logs;
 pub mod metrics;
+mod names;
+mod process;
+mod series;
+pub mod throttle;
+
+pub use series::NearRatio;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use case::{Case, Ours};
 
 use crate::support::{
-    redis::Redis,
+    redis::RedisServer,
     service::{Service, StoreKind},
 };
 
@@ -23,9 +23,13 @@ async fn the_reference_and_palang_agree_on_memory() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_reference_and_palang_agree_on_redis() {
-    let redis = Redis::start();
-    run(StoreKind::Redis(redis.url())).await;
-    redis.assert_every_key_expires();
+    let redis = RedisServer::start();
+    let store = StoreKind::Redis {
+        socket: redis.url(),
+        prefix: String::new(),
+    };
+    run(store).await;
+    redis.no_key_without_expiry();
 }
 
 #[test]
@@ -81,7 +85,7 @@ async fn run(store: StoreKind) {
 async fn run_case(case: &Case, store: &StoreKind) -> Result<(), String> {
     let rules = case.rule_files();
     if let Some(phrase) = &case.load_error {
-        return check::load_error(&rules, phrase, case.merges_domains());
+        return check::load_error(&rules, phrase, case.domains());
     }
     let service = Service::builder()
         .rules(&rules)

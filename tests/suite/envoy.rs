@@ -89,7 +89,10 @@ async fn a_route_brings_its_own_hits_and_its_own_limit() {
 async fn a_shadow_rule_refuses_nothing_and_is_counted() {
     let (service, envoy) = start(FailureMode::Deny).await;
     for _ in 0..4 {
-        assert_eq!(envoy.get("/watched", &[("x-user", "ann")]).await.status, 200);
+        assert_eq!(
+            envoy.get("/watched", &[("x-user", "ann")]).await.status,
+            200
+        );
     }
     let stats = service.stats().await;
     assert_eq!(
@@ -156,14 +159,20 @@ fn routes() -> Value {
         user("/header", "user"),
         user("/watched", "watched"),
         user("/bucket", "bucket"),
-        per_route("/cost", json!({
-            "actions": [generic("cost", "big")],
-            "hits_addend": {"number": 4}
-        })),
-        per_route("/override", json!({
-            "actions": [generic("plan", "gold")],
-            "limit": {"rate_limit": {"requests_per_unit": 2, "unit": "HOUR"}}
-        })),
+        per_route(
+            "/cost",
+            json!({
+                "actions": [generic("cost", "big")],
+                "hits_addend": {"number": 4}
+            })
+        ),
+        per_route(
+            "/override",
+            json!({
+                "actions": [generic("plan", "gold")],
+                "limit": {"rate_limit": {"requests_per_unit": 2, "unit": "HOUR"}}
+            })
+        ),
     ])
 }
 

@@ -4,7 +4,7 @@ use std::{
     fs,
     path::Path,
     sync::mpsc::{Receiver, channel},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use palang::rules::{
@@ -13,7 +13,7 @@ use palang::rules::{
 };
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::support::PATIENCE;
 
 struct Watched {
     dir: TempDir,

@@ -1,10 +1,5 @@
 //! Rules from a control plane that behaves as Envoy Gateway's, good and bad, here and gone.
 
-#[path = "support/pki.rs"]
-mod pki;
-#[path = "support/xds.rs"]
-mod server;
-
 use std::{
     net::TcpListener,
     path::Path,
@@ -32,12 +27,11 @@ use palang::{
 };
 use prost_types::Any;
 
-use self::{
+use crate::support::{
+    PATIENCE,
     pki::Pki,
-    server::{AfterPush, ControlPlane, Seen, TYPE_URL},
+    xds::{AfterPush, ControlPlane, Seen, TYPE_URL},
 };
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Following {
     followed: Option<Followed>,

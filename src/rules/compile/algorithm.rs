@@ -1,6 +1,6 @@
 //! `algorithm`, and the numbers it works with.
 
-use crate::algorithm::{MAX_LOG, Quota, QuotaError, Rate};
+use crate::algorithm::{Quota, QuotaError, Rate};
 
 /// An algorithm as the operator names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,20 +42,16 @@ impl Numbers {
             ..
         } = self;
         match self.algorithm {
-            Algorithm::FixedWindow => Ok(Quota::FixedWindow { limit, window }),
-            Algorithm::SlidingWindow => Ok(Quota::SlidingWindow { limit, window }),
-            Algorithm::SlidingLog if limit > MAX_LOG => Err(QuotaError::Log),
-            Algorithm::SlidingLog => Ok(Quota::SlidingLog { limit, window }),
-            Algorithm::TokenBucket => bucket(limit, window, self.burst.unwrap_or(limit)),
+            Algorithm::FixedWindow => Quota::fixed_window(limit, window),
+            Algorithm::SlidingWindow => Quota::sliding_window(limit, window),
+            Algorithm::SlidingLog => Quota::sliding_log(limit, window),
+            Algorithm::TokenBucket => {
+                Quota::token_bucket(limit, window, self.burst.unwrap_or(limit))
+            }
             Algorithm::LeakyBucket => match self.max_delay {
                 // A leaky bucket that delays nobody is a meter: a token bucket by another name.
-                None => bucket(limit, window, limit),
-                Some(max_delay) => {
-                    let slots = u128::from(max_delay) * u128::from(limit) / u128::from(window);
-                    let slots = u64::try_from(slots).unwrap_or(u64::MAX).saturating_add(1);
-                    let rate = Rate::new(limit, window, slots)?;
-                    Ok(Quota::LeakyBucket { max_delay, rate })
-                }
+                None => Quota::token_bucket(limit, window, limit),
+                Some(max_delay) => Quota::leaky_bucket(limit, window, max_delay),
             },
         }
     }
@@ -69,9 +65,4 @@ impl Numbers {
         let kept = u128::from(rate.tokens()) * u128::from(self.window);
         (kept != written).then_some(rate)
     }
-}
-
-fn bucket(limit: u64, window: u64, capacity: u64) -> Result<Quota, QuotaError> {
-    let rate = Rate::new(limit, window, capacity)?;
-    Ok(Quota::TokenBucket { capacity, rate })
 }

@@ -12,7 +12,7 @@ const UNITS: [(&str, u128); 8] = [
 ];
 
 /// Microseconds; what is wrong with the text otherwise.
-pub(in crate::rules) fn micros(text: &str) -> Result<u64, &'static str> {
+pub(super) fn micros(text: &str) -> Result<u64, &'static str> {
     const SHAPE: &str =
         "a duration is a number with a unit (us, ms, s, m, h), such as 30s, 250ms or 1h30m";
     if text.is_empty() {

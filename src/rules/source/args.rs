@@ -1,14 +1,18 @@
 //! The settings of the rule source.
 
-use std::path::PathBuf;
+use std::{convert::Infallible, path::PathBuf};
 
 use clap::builder::BoolishValueParser;
 
 use super::{BadFile, Layout, Options, Source, xds};
-use crate::rules::compile::{self, Domains, Warnings};
+use crate::{
+    go_values::{self, Malformed},
+    rules::compile::{self, Domains, Warnings},
+};
 
 /// Where the rules are and how they are read.
 #[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
 #[command(next_help_heading = "Rules")]
 pub struct Args {
     /// Where rules come from: FILE, or a control plane with GRPC_XDS_SOTW
@@ -16,8 +20,8 @@ pub struct Args {
         long,
         env = "CONFIG_TYPE",
         value_name = "KIND",
-        value_enum,
-        default_value_t = ConfigType::File
+        value_parser = kind,
+        default_value = "FILE"
     )]
     pub config_type: ConfigType,
 
@@ -35,6 +39,7 @@ pub struct Args {
         long,
         env = "RUNTIME_ROOT",
         value_name = "DIR",
+        value_parser = directory,
         default_value = "/srv/runtime_data/current"
     )]
     pub runtime_root: PathBuf,
@@ -44,6 +49,7 @@ pub struct Args {
         long,
         env = "RUNTIME_SUBDIRECTORY",
         value_name = "DIR",
+        value_parser = directory,
         default_value = ""
     )]
     pub runtime_subdirectory: PathBuf,
@@ -53,6 +59,7 @@ pub struct Args {
         long,
         env = "RUNTIME_APPDIRECTORY",
         value_name = "DIR",
+        value_parser = directory,
         default_value = "config"
     )]
     pub runtime_appdirectory: PathBuf,
@@ -70,15 +77,8 @@ pub struct Args {
     pub merge_domains: bool,
 
     /// Refuse all rule files when one of them is bad, instead of keeping the bad one as it last was
-    #[arg(
-        long,
-        env = "STRICT_FILES",
-        num_args = 0..=1,
-        default_value = "false",
-        default_missing_value = "true",
-        value_parser = BoolishValueParser::new(),
-        action = clap::ArgAction::Set,
-    )]
+    #[arg(long, env = "STRICT_FILES", default_value = "false", value_parser = go_values::boolean,
+          action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub strict_files: bool,
 
     /// Largest rule file that is read, in bytes
@@ -91,15 +91,26 @@ pub struct Args {
 }
 
 /// Where rules come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConfigType {
     /// Rule files.
     #[default]
-    #[value(name = "FILE")]
     File,
     /// A control plane.
-    #[value(name = "GRPC_XDS_SOTW")]
     GrpcXdsSotw,
+}
+
+fn kind(text: &str) -> Result<ConfigType, Malformed> {
+    match text {
+        "" | "FILE" => Ok(ConfigType::File),
+        "GRPC_XDS_SOTW" => Ok(ConfigType::GrpcXdsSotw),
+        _ => Err(Malformed::new("expected FILE or GRPC_XDS_SOTW")),
+    }
+}
+
+/// A part of a path. May be empty, which clap's own parser for paths refuses.
+fn directory(text: &str) -> Result<PathBuf, Infallible> {
+    Ok(PathBuf::from(text))
 }
 
 impl Args {

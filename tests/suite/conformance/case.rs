@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use palang::proto::envoy::{
-    extensions::common::ratelimit::v3::{
-        RateLimitDescriptor,
-        rate_limit_descriptor::{Entry, RateLimitOverride},
+use palang::{
+    proto::envoy::{
+        extensions::common::ratelimit::v3::{
+            RateLimitDescriptor,
+            rate_limit_descriptor::{Entry, RateLimitOverride},
+        },
+        service::ratelimit::v3::RateLimitRequest,
     },
-    service::ratelimit::v3::RateLimitRequest,
+    rules::compile::Domains,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -23,8 +26,8 @@ struct File {
 /// One case: rules, settings, requests and what must come back.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Case {
-    pub id: String,
+pub(crate) struct Case {
+    pub(crate) id: String,
     #[expect(dead_code, reason = "for readers of the file")]
     area: String,
     #[expect(dead_code, reason = "for readers of the file")]
@@ -32,7 +35,7 @@ pub struct Case {
     #[serde(default)]
     #[expect(dead_code, reason = "for readers of the file")]
     quirk: bool,
-    pub ours: Option<String>,
+    pub(crate) ours: Option<String>,
     #[expect(dead_code, reason = "for readers of the file")]
     ours_note: Option<String>,
     #[serde(default)]
@@ -43,27 +46,27 @@ pub struct Case {
     #[serde(default)]
     #[expect(dead_code, reason = "ours always starts")]
     starts_despite_load_error: bool,
-    pub clock_start: Option<u64>,
+    pub(crate) clock_start: Option<u64>,
     #[serde(default)]
-    pub env: BTreeMap<String, String>,
+    pub(crate) env: BTreeMap<String, String>,
     config: Value,
     #[serde(default)]
-    pub requests: Vec<Request>,
+    pub(crate) requests: Vec<Request>,
     #[serde(default)]
-    pub expect: Vec<Expect>,
-    pub load_error: Option<String>,
+    pub(crate) expect: Vec<Expect>,
+    pub(crate) load_error: Option<String>,
     #[serde(default)]
-    pub stats_after: BTreeMap<String, u64>,
+    pub(crate) stats_after: BTreeMap<String, u64>,
     #[serde(default)]
-    pub http: Vec<Exchange>,
+    pub(crate) http: Vec<Exchange>,
 }
 
 /// Where Palang differs: what takes the place of the case's own fields.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ours {
-    pub id: String,
-    pub reason: String,
+pub(crate) struct Ours {
+    pub(crate) id: String,
+    pub(crate) reason: String,
     #[serde(default)]
     loads: bool,
     requests: Option<Vec<Request>>,
@@ -73,13 +76,13 @@ pub struct Ours {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Request {
+pub(crate) struct Request {
     domain: String,
     descriptors: Vec<Descriptor>,
     #[serde(default)]
     hits_addend: u32,
     #[serde(default)]
-    pub advance_seconds: u64,
+    pub(crate) advance_seconds: u64,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -99,13 +102,13 @@ struct Override {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Expect {
-    pub overall_code: Option<String>,
+pub(crate) struct Expect {
+    pub(crate) overall_code: Option<String>,
     #[serde(default)]
-    pub statuses: Vec<ExpectStatus>,
-    pub headers: Option<Vec<(String, String)>>,
-    pub dynamic_metadata: Option<Value>,
-    pub grpc_error: Option<GrpcError>,
+    pub(crate) statuses: Vec<ExpectStatus>,
+    pub(crate) headers: Option<Vec<(String, String)>>,
+    pub(crate) dynamic_metadata: Option<Value>,
+    pub(crate) grpc_error: Option<GrpcError>,
     #[serde(default)]
     #[expect(dead_code, reason = "ours.yaml says what happens instead")]
     process_crash: bool,
@@ -113,48 +116,48 @@ pub struct Expect {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ExpectStatus {
-    pub code: String,
-    pub limit_remaining: Option<u32>,
-    pub requests_per_unit: Option<u32>,
-    pub unit: Option<String>,
-    pub name: Option<String>,
-    pub duration_until_reset: Option<i64>,
-    pub has_limit: Option<bool>,
+pub(crate) struct ExpectStatus {
+    pub(crate) code: String,
+    pub(crate) limit_remaining: Option<u32>,
+    pub(crate) requests_per_unit: Option<u32>,
+    pub(crate) unit: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) duration_until_reset: Option<i64>,
+    pub(crate) has_limit: Option<bool>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct GrpcError {
-    pub code: String,
-    pub message: String,
+pub(crate) struct GrpcError {
+    pub(crate) code: String,
+    pub(crate) message: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Exchange {
-    pub method: String,
-    pub path: String,
-    pub body: Option<String>,
-    pub status: u16,
-    pub content_type: Option<String>,
-    pub body_text: Option<String>,
-    pub body_json: Option<Value>,
+pub(crate) struct Exchange {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) body: Option<String>,
+    pub(crate) status: u16,
+    pub(crate) content_type: Option<String>,
+    pub(crate) body_text: Option<String>,
+    pub(crate) body_json: Option<Value>,
 }
 
-pub fn parse_reference(text: &str) -> Vec<Case> {
+pub(crate) fn parse_reference(text: &str) -> Vec<Case> {
     serde_saphyr::from_str::<File>(text)
         .expect("reference.yaml has the shape of case.rs")
         .cases
 }
 
-pub fn parse_ours(text: &str) -> Vec<Ours> {
+pub(crate) fn parse_ours(text: &str) -> Vec<Ours> {
     serde_saphyr::from_str(text).expect("ours.yaml has the shape of case.rs")
 }
 
 impl Case {
     /// The case as it stands for Palang.
-    pub fn with(&self, ours: Option<&Ours>) -> Self {
+    pub(crate) fn with(&self, ours: Option<&Ours>) -> Self {
         let mut case = self.clone();
         if let Some(ours) = ours {
             if ours.loads {
@@ -174,7 +177,7 @@ impl Case {
     }
 
     /// The rule files, by name.
-    pub fn rule_files(&self) -> Vec<(String, String)> {
+    pub(crate) fn rule_files(&self) -> Vec<(String, String)> {
         match &self.config {
             Value::String(text) => vec![("rules.yaml".to_owned(), text.clone())],
             Value::Array(files) => files
@@ -193,15 +196,16 @@ impl Case {
         }
     }
 
-    pub fn merges_domains(&self) -> bool {
-        self.env
-            .get("MERGE_DOMAIN_CONFIG")
-            .is_some_and(|value| value == "true")
+    pub(crate) fn domains(&self) -> Domains {
+        match self.env.get("MERGE_DOMAIN_CONFIG").map(String::as_str) {
+            Some("true") => Domains::Merged,
+            _ => Domains::Distinct,
+        }
     }
 }
 
 impl Request {
-    pub fn to_wire(&self) -> RateLimitRequest {
+    pub(crate) fn to_wire(&self) -> RateLimitRequest {
         RateLimitRequest {
             domain: self.domain.clone(),
             hits_addend: self.hits_addend,

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use palang::proto::envoy::service::ratelimit::v3::{
-    RateLimitResponse,
-    rate_limit_response::{Code, DescriptorStatus, rate_limit::Unit},
+use palang::{
+    proto::envoy::service::ratelimit::v3::{
+        RateLimitResponse,
+        rate_limit_response::{Code, DescriptorStatus, rate_limit::Unit},
+    },
+    rules::compile::Domains,
 };
 use serde_json::Value;
 
@@ -14,7 +17,7 @@ use crate::support::{
     service::{HttpAnswer, struct_to_json},
 };
 
-pub fn answer(
+pub(crate) fn answer(
     answer: &Result<RateLimitResponse, tonic::Status>,
     expect: &Expect,
 ) -> Result<(), String> {
@@ -93,19 +96,23 @@ fn status(got: &DescriptorStatus, want: &ExpectStatus) -> Result<(), String> {
     Ok(())
 }
 
-pub fn load_error(files: &[(String, String)], phrase: &str, merge: bool) -> Result<(), String> {
-    let mistakes = match rules::load(files, merge) {
+pub(crate) fn load_error(
+    files: &[(String, String)],
+    phrase: &str,
+    domains: Domains,
+) -> Result<(), String> {
+    let mistakes = match rules::load_files(files, domains) {
         Ok(_) => return Err("the rules load".to_owned()),
         Err(mistakes) => mistakes,
     };
     let text = mistakes.to_string();
-    if !text.contains(".yaml:") && !text.contains(".yaml") {
+    if !files.iter().any(|(name, _)| text.contains(name.as_str())) {
         return Err(format!("no file named in: {text}"));
     }
     contains("mistake", &text, phrase)
 }
 
-pub fn http(got: &HttpAnswer, want: &Exchange) -> Result<(), String> {
+pub(crate) fn http(got: &HttpAnswer, want: &Exchange) -> Result<(), String> {
     same("status", &got.status, &want.status)?;
     if let Some(content_type) = &want.content_type {
         same("content_type", &got.content_type, content_type)?;
@@ -121,7 +128,10 @@ pub fn http(got: &HttpAnswer, want: &Exchange) -> Result<(), String> {
     Ok(())
 }
 
-pub fn stats(got: &BTreeMap<String, u64>, want: &BTreeMap<String, u64>) -> Result<(), String> {
+pub(crate) fn stats(
+    got: &BTreeMap<String, u64>,
+    want: &BTreeMap<String, u64>,
+) -> Result<(), String> {
     for (name, value) in want {
         same(name, &got.get(name).copied().unwrap_or(0), value)?;
     }

@@ -14,7 +14,7 @@ use super::{eventually, http};
 
 /// A running Envoy; killed when dropped.
 #[derive(Debug)]
-pub struct Envoy {
+pub(crate) struct Envoy {
     process: Child,
     front: SocketAddr,
     // Holds the configuration and the logs for as long as the process reads and writes them.
@@ -23,14 +23,14 @@ pub struct Envoy {
 
 /// What Envoy does when the rate limit service gives no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailureMode {
+pub(crate) enum FailureMode {
     Allow,
     Deny,
 }
 
 impl Envoy {
     /// Starts Envoy on free ports, with `routes` in front of `backend` and the service at `limiter`.
-    pub async fn start(
+    pub(crate) async fn start(
         limiter: SocketAddr,
         backend: SocketAddr,
         failure_mode: FailureMode,
@@ -73,7 +73,7 @@ impl Envoy {
     }
 
     /// A GET through Envoy.
-    pub async fn get(&self, path: &str, headers: &[(&str, &str)]) -> http::Answer {
+    pub(crate) async fn get(&self, path: &str, headers: &[(&str, &str)]) -> http::Answer {
         http::get(self.front, path, headers)
             .await
             .expect("Envoy answers")
@@ -144,19 +144,20 @@ fn bootstrap(
             }],
             "clusters": [
                 cluster("backend", backend),
-                {
-                    let mut palang = cluster("palang", limiter);
-                    palang["typed_extension_protocol_options"] = json!({
-                        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                            "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-                            "explicit_http_config": {"http2_protocol_options": {}}
-                        }
-                    });
-                    palang
-                }
+                http2(cluster("palang", limiter))
             ]
         }
     })
+}
+
+fn http2(mut cluster: Value) -> Value {
+    cluster["typed_extension_protocol_options"] = json!({
+        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+            "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+            "explicit_http_config": {"http2_protocol_options": {}}
+        }
+    });
+    cluster
 }
 
 fn cluster(name: &str, at: SocketAddr) -> Value {

@@ -10,21 +10,21 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// A whole answer.
 #[derive(Clone, Debug)]
-pub struct Answer {
-    pub status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     /// Names in lower case; several values of one name joined with a comma.
-    pub headers: BTreeMap<String, String>,
-    pub body: String,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: String,
 }
 
 impl Answer {
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(String::as_str)
     }
 }
 
 /// GET.
-pub async fn get(
+pub(crate) async fn get(
     at: SocketAddr,
     path: &str,
     headers: &[(&str, &str)],
@@ -33,7 +33,7 @@ pub async fn get(
 }
 
 /// Any method, over a connection of its own.
-pub async fn send(
+pub(crate) async fn send(
     at: SocketAddr,
     method: &str,
     path: &str,
@@ -41,7 +41,8 @@ pub async fn send(
     body: Bytes,
 ) -> Result<Answer, Box<dyn std::error::Error + Send + Sync>> {
     let stream = TcpStream::connect(at).await?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
     let mut request = Request::builder()
         .method(method)
@@ -81,9 +82,11 @@ async fn collect(
 }
 
 /// A server that answers 200 to everything; it lives as long as the test's runtime.
-pub async fn backend() -> SocketAddr {
+pub(crate) async fn backend() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("a bound socket has an address");
+    let address = listener
+        .local_addr()
+        .expect("a bound socket has an address");
     let app = axum::Router::new().fallback(async || "yes");
     tokio::spawn(async move { axum::serve(listener, app).await });
     address

@@ -1,24 +1,28 @@
 //! What the tests share: real parts, started for one test and gone with it.
 
-pub mod envoy;
-pub mod http;
-pub mod process;
-pub mod redis;
-pub mod rules;
-pub mod service;
+pub(crate) mod envoy;
+pub(crate) mod http;
+pub(crate) mod pki;
+pub(crate) mod process;
+pub(crate) mod quotas;
+pub(crate) mod redis;
+pub(crate) mod rules;
+pub(crate) mod service;
+pub(crate) mod stores;
+pub(crate) mod xds;
 
 use std::time::Duration;
 
 /// How long a condition may take on a busy machine before the test gives up on it.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Waits until `condition` gives a value.
-pub async fn eventually<T>(what: &str, condition: impl AsyncFn() -> Option<T>) -> T {
+pub(crate) async fn eventually<T>(what: &str, condition: impl AsyncFn() -> Option<T>) -> T {
     within(PATIENCE, what, condition).await
 }
 
 /// Waits until `condition` gives a value, `patience` at most.
-pub async fn within<T>(
+pub(crate) async fn within<T>(
     patience: Duration,
     what: &str,
     condition: impl AsyncFn() -> Option<T>,

@@ -16,7 +16,7 @@ use super::eventually;
 
 /// A running `palang`; killed when dropped.
 #[derive(Debug)]
-pub struct Process {
+pub(crate) struct Process {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
     reader: Option<JoinHandle<()>>,
@@ -24,12 +24,12 @@ pub struct Process {
 
 impl Process {
     /// Starts the binary with nothing in its environment but `env`, on free ports of the loopback.
-    pub fn start(args: &[&str], env: &[(&str, &str)]) -> Self {
+    pub(crate) fn start(args: &[&str], env: &[(&str, &str)]) -> Self {
         Self::start_as(env!("CARGO_BIN_EXE_palang"), args, env)
     }
 
     /// The same under another name of the binary.
-    pub fn start_as(binary: &str, args: &[&str], env: &[(&str, &str)]) -> Self {
+    pub(crate) fn start_as(binary: &str, args: &[&str], env: &[(&str, &str)]) -> Self {
         let mut child = Command::new(binary)
             .args(args)
             .env_clear()
@@ -56,7 +56,7 @@ impl Process {
     }
 
     /// The address that the process says it listens on for `port` (`grpc`, `http`, `metrics`, `debug`).
-    pub async fn address(&self, port: &str) -> SocketAddr {
+    pub(crate) async fn address(&self, port: &str) -> SocketAddr {
         eventually("the process says where it listens", async || {
             self.records().into_iter().find_map(|record| {
                 (record["@message"] == "listening" && record["port"] == port)
@@ -68,7 +68,7 @@ impl Process {
     }
 
     /// The log so far, as JSON records.
-    pub fn records(&self) -> Vec<Value> {
+    pub(crate) fn records(&self) -> Vec<Value> {
         self.log()
             .iter()
             .filter_map(|line| serde_json::from_str(line).ok())
@@ -76,12 +76,12 @@ impl Process {
     }
 
     /// The log so far.
-    pub fn log(&self) -> Vec<String> {
+    pub(crate) fn log(&self) -> Vec<String> {
         self.lines.lock().expect("no panic while held").clone()
     }
 
     /// Sends a signal by name, such as `TERM`.
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill")
             .args(["-s", name, &self.child.id().to_string()])
             .status()
@@ -90,7 +90,7 @@ impl Process {
     }
 
     /// Waits for the end.
-    pub async fn wait(&mut self, patience: Duration) -> ExitStatus {
+    pub(crate) async fn wait(&mut self, patience: Duration) -> ExitStatus {
         let deadline = tokio::time::Instant::now() + patience;
         loop {
             if let Some(status) = self.child.try_wait().expect("a child can be waited for") {

@@ -2,18 +2,22 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::builder::BoolishValueParser;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tonic::metadata::{Binary, MetadataValue};
 
 use super::{Backoff, Node, Options, Server, Tls};
-use crate::rules::compile::{self, duration};
+use crate::{
+    go_values::{self, Malformed},
+    rules::compile,
+    secret::Secret,
+};
 
 /// Above the 4 MiB that gRPC allows by itself: a gateway with a few thousand rules pushes more.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
 /// How rules come from a control plane.
 #[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
 #[command(next_help_heading = "Rules from a control plane (CONFIG_TYPE=GRPC_XDS_SOTW)")]
 pub struct Args {
     /// Who we are to the control plane: it may pick the rules by it
@@ -51,7 +55,7 @@ pub struct Args {
         env = "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL",
         value_name = "DURATION",
         default_value = "3s",
-        value_parser = span
+        value_parser = go_values::duration
     )]
     pub xds_server_connect_retry_interval: Duration,
 
@@ -61,20 +65,14 @@ pub struct Args {
         env = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
         value_name = "PAIRS",
         default_value = "",
+        value_parser = go_values::secret,
         hide_env_values = true
     )]
     pub xds_client_additional_headers: Secret,
 
     /// Speak TLS to the control plane
-    #[arg(
-        long,
-        env = "CONFIG_GRPC_XDS_SERVER_USE_TLS",
-        num_args = 0..=1,
-        default_value = "false",
-        default_missing_value = "true",
-        value_parser = BoolishValueParser::new(),
-        action = clap::ArgAction::Set,
-    )]
+    #[arg(long, env = "CONFIG_GRPC_XDS_SERVER_USE_TLS", default_value = "false", value_parser = go_values::boolean,
+          action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub xds_server_use_tls: bool,
 
     /// Our certificate, PEM. Read for each connection, as the other files are
@@ -119,7 +117,7 @@ pub struct Args {
         env = "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL",
         value_name = "DURATION",
         default_value = "10s",
-        value_parser = span
+        value_parser = go_values::duration
     )]
     pub xds_client_backoff_initial_interval: Duration,
 
@@ -129,7 +127,7 @@ pub struct Args {
         env = "XDS_CLIENT_BACKOFF_MAX_INTERVAL",
         value_name = "DURATION",
         default_value = "60s",
-        value_parser = span
+        value_parser = go_values::duration
     )]
     pub xds_client_backoff_max_interval: Duration,
 
@@ -144,15 +142,8 @@ pub struct Args {
     pub xds_client_backoff_random_factor: f64,
 
     /// Whether chance shortens the waits
-    #[arg(
-        long,
-        env = "XDS_CLIENT_BACKOFF_JITTER",
-        num_args = 0..=1,
-        default_value = "true",
-        default_missing_value = "true",
-        value_parser = BoolishValueParser::new(),
-        action = clap::ArgAction::Set,
-    )]
+    #[arg(long, env = "XDS_CLIENT_BACKOFF_JITTER", default_value = "true", value_parser = go_values::boolean,
+          action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub xds_client_backoff_jitter: bool,
 
     /// Largest push that is read, in bytes
@@ -169,22 +160,6 @@ pub struct Args {
 /// Names and what they stand for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pairs(pub Vec<(String, String)>);
-
-/// Text that may hold a password: its `Debug` does not show it.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Secret(pub String);
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_empty() { "none" } else { "***" })
-    }
-}
-
-impl From<String> for Secret {
-    fn from(text: String) -> Self {
-        Self(text)
-    }
-}
 
 /// `CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS` is no list of headers. Does not quote it: it may hold a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -219,7 +194,7 @@ impl Args {
                 id: self.xds_node_id.clone(),
                 metadata: self.xds_node_metadata.0.clone(),
             },
-            headers: headers(&self.xds_client_additional_headers.0)?,
+            headers: headers(self.xds_client_additional_headers.expose())?,
             backoff: Backoff {
                 initial: self.xds_client_backoff_initial_interval,
                 unreachable: self.xds_server_connect_retry_interval,
@@ -314,13 +289,6 @@ fn authority(text: &str) -> Result<String, String> {
     }
 }
 
-fn span(text: &str) -> Result<Duration, &'static str> {
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
-    duration::micros(text).map(Duration::from_micros)
-}
-
 fn factor(text: &str) -> Result<f64, &'static str> {
     match text.parse::<f64>() {
         Ok(factor) if factor.is_finite() && factor >= 0.0 => Ok(factor),
@@ -329,11 +297,10 @@ fn factor(text: &str) -> Result<f64, &'static str> {
 }
 
 /// 0 is Go's way to leave it to the library.
-fn bytes(text: &str) -> Result<usize, &'static str> {
-    match text.parse() {
-        Ok(0) => Ok(MAX_MESSAGE_BYTES),
-        Ok(bytes) => Ok(bytes),
-        Err(_) => Err("a number of bytes, without a unit"),
+fn bytes(text: &str) -> Result<usize, Malformed> {
+    match text {
+        "0" => Ok(MAX_MESSAGE_BYTES),
+        _ => go_values::count(text),
     }
 }
 
@@ -343,7 +310,7 @@ mod tests {
 
     use clap::Parser;
 
-    use super::{Args, MAX_MESSAGE_BYTES, Secret, authority, headers, pairs};
+    use super::{Args, MAX_MESSAGE_BYTES, authority, headers, pairs};
     use crate::rules::compile;
 
     #[derive(Debug, Parser)]
@@ -380,7 +347,7 @@ mod tests {
         };
         let backoff = options(&["--xds-client-backoff-random-factor", "1.5"]);
         assert!((backoff.growth - 1.5).abs() < f64::EPSILON);
-        let backoff = options(&["--xds-client-backoff-jitter", "false"]);
+        let backoff = options(&["--xds-client-backoff-jitter=false"]);
         assert!(backoff.jitter.abs() < f64::EPSILON);
     }
 
@@ -431,7 +398,6 @@ mod tests {
             "authorization:hunter2,b ad:hunter2",
         ]);
         assert!(!format!("{args:?}").contains("hunter2"));
-        assert_eq!(format!("{:?}", Secret::default()), "none");
         let error = args
             .options(compile::Options::default())
             .expect_err("a space in a name");

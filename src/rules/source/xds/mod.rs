@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 pub use self::{
-    args::{Args, HeadersError, Pairs, Secret},
+    args::{Args, HeadersError, Pairs},
     backoff::Backoff,
     connect::{Server, Tls},
     status::Status,

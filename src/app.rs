@@ -1,0 +1,345 @@
+//! The composition root: from settings to running rooms, and in order out again.
+//!
+//! Sockets are bound first, so that a mistake in an address shows at once and nothing runs half. The admin ports run on
+//! the caller's runtime, decisions on the workers' own.
+
+use std::{net::SocketAddr, num::NonZeroUsize, sync::Arc, thread, time::Duration};
+
+use anyhow::Context as _;
+use tokio::{
+    runtime,
+    sync::oneshot,
+    task::JoinSet,
+    time::{Instant, sleep, timeout, timeout_at},
+};
+
+use crate::{
+    limiter::{InForce, Limiter},
+    rules::{
+        Rules,
+        source::{self, Followed},
+    },
+    server::{
+        Age, Drain, Listener, Port, Readiness, Serving, Settings as AnswerSettings, Workers,
+        debug_port, metrics_port, serve_admin,
+    },
+    settings::Settings,
+    shutdown::{Reload, Shutdown, on_signals},
+    store::{Backend, DenyCache, Memory, Redis, Store, deny_cache::Refusals},
+    telemetry::{metrics::Metrics, throttle::Throttle},
+    time::Clock,
+};
+
+/// Longest time that connections wait for the first rules.
+const FIRST_LOAD: Duration = Duration::from_secs(2);
+
+/// A process that has its sockets and serves nobody yet.
+#[derive(Debug)]
+pub struct App {
+    settings: Settings,
+    clock: Clock,
+    ports: Ports,
+    rules: Arc<InForce>,
+    metrics: Arc<Metrics>,
+    readiness: Readiness,
+}
+
+#[derive(Debug)]
+struct Ports {
+    grpc: Listener,
+    http: Listener,
+    metrics: Listener,
+    debug: Listener,
+}
+
+/// Where the process listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// Decisions, health and reflection over gRPC.
+    pub grpc: SocketAddr,
+    /// `/json` and `/healthcheck`.
+    pub http: SocketAddr,
+    /// Prometheus.
+    pub metrics: SocketAddr,
+    /// What is in force.
+    pub debug: SocketAddr,
+}
+
+/// Where a source of rules hands in what it has read. Cloning it gives another handle on the same.
+#[derive(Clone, Debug)]
+pub struct Intake {
+    rules: Arc<InForce>,
+    metrics: Arc<Metrics>,
+    readiness: Readiness,
+}
+
+impl Intake {
+    /// Puts `rules` in force for every request that starts from now on.
+    pub fn accept(&self, rules: Arc<Rules>) {
+        let domains = rules.domains().count();
+        self.rules.swap(rules, &self.metrics);
+        self.metrics.rules_loaded();
+        self.readiness.rules_loaded(domains);
+        tracing::debug!(domains, "rules in force");
+    }
+
+    /// Counts rules that cannot be used: what is in force stays in force.
+    pub fn refuse(&self) {
+        self.metrics.rules_refused();
+    }
+}
+
+impl App {
+    /// Binds every socket. Counters in this process go by `clock`.
+    ///
+    /// # Errors
+    /// The first socket that cannot be bound, with the settings that ask for it.
+    pub fn bind(settings: Settings, clock: Clock) -> anyhow::Result<Self> {
+        let server = &settings.server;
+        let ports = Ports {
+            grpc: Listener::bind(&server.grpc_host, server.grpc_port, "GRPC_HOST, GRPC_PORT")?,
+            http: Listener::bind(&server.host, server.port, "HOST, PORT")?,
+            metrics: Listener::bind(
+                &server.prometheus_addr.host,
+                server.prometheus_addr.port,
+                "PROMETHEUS_ADDR",
+            )?,
+            debug: Listener::bind(
+                &server.debug_host,
+                server.debug_port,
+                "DEBUG_HOST, DEBUG_PORT",
+            )?,
+        };
+        Ok(Self {
+            ports,
+            clock,
+            rules: Arc::default(),
+            metrics: Arc::new(Metrics::new(settings.metrics)),
+            readiness: Readiness::new(settings.rules.ready_when()),
+            settings,
+        })
+    }
+
+    /// Where the sockets are.
+    pub const fn addresses(&self) -> Addresses {
+        Addresses {
+            grpc: self.ports.grpc.address(),
+            http: self.ports.http.address(),
+            metrics: self.ports.metrics.address(),
+            debug: self.ports.debug.address(),
+        }
+    }
+
+    /// Where rules are handed in.
+    pub fn intake(&self) -> Intake {
+        Intake {
+            rules: Arc::clone(&self.rules),
+            metrics: Arc::clone(&self.metrics),
+            readiness: self.readiness.clone(),
+        }
+    }
+
+    /// Serves with the rules and the store of the settings until `shutdown` begins, then finishes in order.
+    ///
+    /// # Errors
+    /// What keeps it from serving.
+    pub async fn run(self, shutdown: Shutdown, reload: Reload) -> anyhow::Result<()> {
+        let (followed, loaded) = self.follow().context("cannot follow the rules")?;
+        let reloads = tokio::spawn(async move {
+            loop {
+                reload.asked().await;
+                followed.reload();
+            }
+        });
+        // Connections wait in the meantime; a call that came before the rules would fail for nothing.
+        if !self.settings.rules.force_start_without_initial_config {
+            let _ = timeout(FIRST_LOAD, loaded).await;
+        }
+        let ended = self.with_store(shutdown).await;
+        reloads.abort();
+        ended
+    }
+
+    /// Chooses the store, and serves with it.
+    async fn with_store(self, shutdown: Shutdown) -> anyhow::Result<()> {
+        let store = &self.settings.store;
+        let clock = self.clock.clone();
+        let refusals = (store.local_cache_size_in_bytes > 0).then(|| {
+            Arc::new(Refusals::new(
+                store.local_cache_size_in_bytes,
+                clock.clone(),
+            ))
+        });
+        let Some(config) = store.redis(&clock) else {
+            tracing::info!(
+                max_keys = store.memory_max_keys,
+                "counters live in this process: REDIS_URL is not set"
+            );
+            let memory = Arc::new(Memory::new(clock, store.memory()));
+            let make =
+                move || DenyCache::new(Backend::Memory(Arc::clone(&memory)), refusals.clone());
+            return self.run_with(make, shutdown).await;
+        };
+        tracing::info!(prefix = config.prefix, "counters live in Redis");
+        let redis = Redis::connect(config).context("REDIS_URL cannot be used")?;
+        let make = move || DenyCache::new(Backend::Redis(redis.lane()), refusals.clone());
+        self.run_with(make, shutdown).await
+    }
+
+    /// Follows the rules from now on. What is returned second tells when they have been read for the first time.
+    fn follow(&self) -> anyhow::Result<(Followed, oneshot::Receiver<()>)> {
+        let source = self.settings.rules.source.source()?;
+        let intake = self.intake();
+        let (first, loaded) = oneshot::channel();
+        let mut first = Some(first);
+        let followed = source.follow(move |read| {
+            match read {
+                source::Reload::Loaded(loaded) => {
+                    // What could not be taken in is a failed load, whatever else was.
+                    if !loaded.stale.is_empty() {
+                        intake.refuse();
+                    }
+                    intake.accept(loaded.rules);
+                }
+                source::Reload::Failed(_) => intake.refuse(),
+            }
+            if let Some(first) = first.take() {
+                // Nobody may be waiting any more.
+                let _ = first.send(());
+            }
+        })?;
+        Ok((followed, loaded))
+    }
+
+    /// Serves until `shutdown` begins, then finishes in order. `store` makes the store of one worker, on that worker's
+    /// runtime.
+    ///
+    /// # Errors
+    /// When a worker cannot be started, or a socket cannot be watched.
+    pub async fn run_with<S, M>(self, store: M, shutdown: Shutdown) -> anyhow::Result<()>
+    where
+        S: Store + 'static,
+        M: Fn() -> S + Clone + Send + 'static,
+    {
+        let addresses = self.addresses();
+        let server = &self.settings.server;
+        let drain = Drain::default();
+        let admin = Drain::default();
+        let mut tasks = JoinSet::new();
+        let debug = debug_port(Arc::clone(&self.rules), Arc::clone(&self.metrics));
+        let metrics = metrics_port(&server.prometheus_path, Arc::clone(&self.metrics));
+        tasks.spawn(serve_admin(self.ports.debug, debug, admin.clone()));
+        tasks.spawn(serve_admin(self.ports.metrics, metrics, admin.clone()));
+
+        let serving = Serving {
+            answers: Arc::new(AnswerSettings::new(
+                server.bounds,
+                server.answers.headers(),
+                server.answers.response_dynamic_metadata,
+                Arc::clone(&self.metrics),
+            )),
+            readiness: self.readiness.clone(),
+            age: Age {
+                limit: server.grpc_max_connection_age,
+                grace: server.grpc_max_connection_age_grace,
+            },
+            max_connections: server.max_connections,
+            drain: drain.clone(),
+        };
+        let limiter = {
+            let (rules, metrics) = (Arc::clone(&self.rules), Arc::clone(&self.metrics));
+            let modes = self.settings.modes.modes();
+            move || Limiter::new(Arc::clone(&rules), store(), modes, Arc::clone(&metrics))
+        };
+        let workers = Workers::start(workers(server.workers), &serving, limiter)
+            .await
+            .context("cannot start the workers")?;
+        let workers = Arc::new(workers);
+        for (port, listener) in [(Port::Grpc, self.ports.grpc), (Port::Http, self.ports.http)] {
+            let (workers, drain) = (Arc::clone(&workers), drain.clone());
+            tasks.spawn(async move {
+                let failures = Throttle::new(Clock::system());
+                tokio::select! {
+                    ended = listener.accept(&failures, |stream| workers.take(port, stream)) => ended,
+                    () = drain.begun() => Ok(()),
+                }
+            });
+        }
+        tell(addresses);
+
+        let failed = tokio::select! {
+            () = shutdown.begun() => None,
+            // No task ends by itself, unless its socket cannot be watched.
+            Some(ended) = tasks.join_next() => Some(ended),
+        };
+        stop(&self.settings, &self.readiness, &drain, workers).await;
+        admin.end();
+        while tasks.join_next().await.is_some() {}
+        match failed {
+            None => Ok(()),
+            Some(ended) => Ok(ended??),
+        }
+    }
+}
+
+/// Runs a whole process by `settings`: the log is started, and signals are listened to from here on.
+///
+/// # Errors
+/// What keeps it from serving.
+pub fn serve(settings: Settings) -> anyhow::Result<()> {
+    let app = App::bind(settings, Clock::system())?;
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the admin runtime")?;
+    runtime.block_on(async {
+        let (shutdown, reload) = (Shutdown::default(), Reload::default());
+        tokio::spawn(on_signals(shutdown.clone(), reload.clone())?);
+        app.run(shutdown, reload).await
+    })
+}
+
+/// Not ready; a pause for callers to notice; GOAWAY; calls in flight finish. One deadline for all of it.
+async fn stop(settings: &Settings, readiness: &Readiness, drain: &Drain, workers: Arc<Workers>) {
+    let stop = settings.stop;
+    let deadline = Instant::now() + stop.shutdown_delay + stop.shutdown_timeout;
+    readiness.stopping();
+    sleep(stop.shutdown_delay).await;
+    drain.begin();
+    // The acceptors let go of the workers when they see that.
+    let ended = async {
+        let mut workers = workers;
+        loop {
+            match Arc::try_unwrap(workers) {
+                Ok(workers) => return workers.ended().await,
+                Err(shared) => workers = shared,
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let mut ended = std::pin::pin!(ended);
+    if timeout_at(deadline, ended.as_mut()).await.is_ok() {
+        tracing::info!("stopped, every call finished");
+        return;
+    }
+    drain.end();
+    ended.await;
+    tracing::warn!("stopped at the deadline, calls were dropped");
+}
+
+fn workers(wanted: Option<usize>) -> usize {
+    wanted
+        .or_else(|| thread::available_parallelism().map(NonZeroUsize::get).ok())
+        .unwrap_or(1)
+}
+
+fn tell(addresses: Addresses) {
+    for (port, address) in [
+        ("grpc", addresses.grpc),
+        ("http", addresses.http),
+        ("metrics", addresses.metrics),
+        ("debug", addresses.debug),
+    ] {
+        tracing::info!(port, address = address.to_string(), "listening");
+    }
+}

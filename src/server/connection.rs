@@ -1,0 +1,248 @@
+//! One connection from its first byte to its end: age, graceful close, and what happens to those that never speak.
+
+use std::{
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::future::{BoxFuture, FutureExt as _};
+use hyper::{body::Incoming, server::conn::http2};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::{conn::auto, graceful::GracefulConnection},
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::TcpStream,
+    time::{sleep, timeout},
+};
+use tower::Service;
+
+use super::drain::Drain;
+
+/// Time a connection has to send its first byte.
+const FIRST_BYTE: Duration = Duration::from_secs(10);
+
+/// Time an HTTP/1 client has to send a request's head, also between two requests.
+const HEAD: Duration = Duration::from_secs(60);
+
+/// Time a connection without calls gets to close by itself when the process stops. An honest client needs a round
+/// trip; one that never spoke, or stopped answering, must not hold the stop up.
+const LINGER: Duration = Duration::from_millis(500);
+
+/// Interval of the pings that find peers which vanished without a word, and the time they have to answer.
+const PING: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(20));
+
+/// Calls one connection may have in flight.
+const STREAMS: u32 = 2_048;
+
+/// Calls a client may cancel before they were looked at. A proxy that gives up after 20 ms cancels hundreds at once
+/// when the store is slow: the libraries' bound of 20 would cut it off then, of all times.
+const RESETS: usize = 5_000;
+
+/// Most bytes of a call's headers.
+const HEADERS: u32 = 64 * 1024;
+
+/// How long a gRPC connection lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Age {
+    /// After this it is asked to go, give or take 10 %.
+    pub limit: Duration,
+    /// After this it is closed.
+    pub grace: Duration,
+}
+
+/// Serves gRPC on a connection until it ends.
+pub(super) async fn grpc<S>(stream: TcpStream, service: S, age: Age, drain: &Drain)
+where
+    S: Handler,
+    S::Future: Send,
+{
+    if !speaks(&stream, drain).await {
+        return;
+    }
+    let busy = Busy::default();
+    let connection = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_pending_accept_reset_streams(RESETS)
+        .max_header_list_size(HEADERS)
+        .keep_alive_interval(PING.0)
+        .keep_alive_timeout(PING.1)
+        .serve_connection(
+            TokioIo::new(stream),
+            TowerToHyperService::new(Counted {
+                service,
+                busy: busy.clone(),
+            }),
+        );
+    drive(connection, &busy, Some(age), drain).await;
+}
+
+/// Serves HTTP/1 or HTTP/2, as the client speaks, until the connection ends.
+pub(super) async fn http(stream: TcpStream, service: axum::Router, drain: &Drain) {
+    if !speaks(&stream, drain).await {
+        return;
+    }
+    let busy = Busy::default();
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_pending_accept_reset_streams(RESETS)
+        .max_header_list_size(HEADERS)
+        .keep_alive_interval(PING.0)
+        .keep_alive_timeout(PING.1);
+    let service = Counted {
+        service,
+        busy: busy.clone(),
+    };
+    let connection =
+        builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+    drive(connection, &busy, None, drain).await;
+}
+
+/// What a connection is served with.
+pub(super) trait Handler:
+    Service<
+        http::Request<Incoming>,
+        Response = http::Response<tonic::body::Body>,
+        Error = std::convert::Infallible,
+    > + Clone
+    + Send
+    + 'static
+{
+}
+
+impl<S> Handler for S where
+    S: Service<
+            http::Request<Incoming>,
+            Response = http::Response<tonic::body::Body>,
+            Error = std::convert::Infallible,
+        > + Clone
+        + Send
+        + 'static
+{
+}
+
+/// Waits for the first byte, or for the end of waiting.
+async fn speaks(stream: &TcpStream, drain: &Drain) -> bool {
+    tokio::select! {
+        first = timeout(FIRST_BYTE, stream.readable()) => matches!(first, Ok(Ok(()))),
+        () = drain.begun() => false,
+    }
+}
+
+async fn drive<C: GracefulConnection>(connection: C, busy: &Busy, age: Option<Age>, drain: &Drain) {
+    let mut connection = pin!(connection);
+    let old = async {
+        match age {
+            Some(age) => sleep(jittered(age.limit)).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ended = connection.as_mut() => return,
+        () = drain.begun() => {}
+        () = old => {}
+    }
+    // GOAWAY, or `Connection: close`.
+    connection.as_mut().graceful_shutdown();
+    let grace = async {
+        match age {
+            Some(age) => sleep(age.grace).await,
+            None => std::future::pending().await,
+        }
+    };
+    let lingered = async {
+        drain.begun().await;
+        busy.idle_for(LINGER).await;
+    };
+    tokio::select! {
+        _ended = connection.as_mut() => {}
+        () = lingered => {}
+        () = grace => {}
+    }
+}
+
+/// `limit` give or take 10 %, so that connections opened together do not all go together.
+fn jittered(limit: Duration) -> Duration {
+    let random = RandomState::new().build_hasher().finish() % 2_001;
+    limit.mul_f64(0.9 + random as f64 / 10_000.0)
+}
+
+/// The calls of one connection that are in flight.
+#[derive(Clone, Debug, Default)]
+struct Busy(Arc<AtomicUsize>);
+
+impl Busy {
+    fn begin(&self) -> InFlight {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        InFlight(self.clone())
+    }
+
+    /// Waits until nothing has been in flight for that long.
+    async fn idle_for(&self, time: Duration) {
+        const STEPS: u32 = 10;
+        let mut idle = 0;
+        while idle < STEPS {
+            sleep(time / STEPS).await;
+            idle = if self.0.load(Ordering::Relaxed) == 0 {
+                idle + 1
+            } else {
+                0
+            };
+        }
+    }
+}
+
+struct InFlight(Busy);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Counts a service's calls while they are in flight.
+#[derive(Clone)]
+struct Counted<S> {
+    service: S,
+    busy: Busy,
+}
+
+impl<S, R> Service<R> for Counted<S>
+where
+    S: Service<R>,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.service.poll_ready(context)
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        let in_flight = self.busy.begin();
+        let answer = self.service.call(request);
+        async move {
+            let answer = answer.await;
+            drop(in_flight);
+            answer
+        }
+        .boxed()
+    }
+}

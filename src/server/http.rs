@@ -1,0 +1,166 @@
+//! The HTTP port: `/json` decides, `/healthcheck` tells whether the process is ready.
+
+use std::{fmt::Write as _, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::State,
+    response::{IntoResponse, Response},
+    routing::{any, post},
+};
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, StatusCode, header::CONTENT_TYPE};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use tokio::time::timeout;
+
+use super::{
+    answer::{Answers, Refusal},
+    bounds::Bound,
+    headers::Header,
+    health::Readiness,
+    json,
+};
+use crate::{
+    proto::envoy::service::ratelimit::v3::{RateLimitResponse, rate_limit_response::Code},
+    store::Store,
+    telemetry::metrics::Method,
+};
+
+/// Longest time a body may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Says what was wrong with a request. The body has no room for it: the reference's clients know it by heart.
+const ERROR: HeaderName = HeaderName::from_static("x-palang-error");
+
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+/// What the HTTP port serves.
+pub(super) fn router<S: Store + 'static>(answers: Arc<Answers<S>>, readiness: Readiness) -> Router {
+    Router::new()
+        .route("/json", post(decide::<S>))
+        .with_state(answers)
+        .route("/healthcheck", any(healthcheck).with_state(readiness))
+}
+
+async fn healthcheck(State(readiness): State<Readiness>) -> Response {
+    if readiness.is_ready() {
+        "OK".into_response()
+    } else {
+        StatusCode::INTERNAL_SERVER_ERROR.into_response()
+    }
+}
+
+async fn decide<S: Store + 'static>(
+    State(answers): State<Arc<Answers<S>>>,
+    body: Body,
+) -> Response {
+    let _call = answers.call(Method::Json);
+    let settings = answers.settings();
+    let body = match read(body, settings.bounds.max_message_size).await {
+        Ok(body) => body,
+        Err(unread) => {
+            let bound = match unread {
+                Unread::TooLarge => Bound::MessageSize,
+                Unread::TooSlow | Unread::Broken => Bound::Meaning,
+            };
+            settings.metrics.bad_request(bound.name());
+            return unread.response(settings.bounds.max_message_size);
+        }
+    };
+    let message = match json::request(&body) {
+        Ok(message) => message,
+        Err(mistake) => {
+            settings.metrics.bad_request(Bound::Meaning.name());
+            return failure(StatusCode::BAD_REQUEST, &mistake.to_string());
+        }
+    };
+    match answers.answer(message).await {
+        Ok((response, headers)) => answer(&response, &headers),
+        Err(refusal) => {
+            let status = match refusal {
+                Refusal::BadRequest(_) => StatusCode::BAD_REQUEST,
+                Refusal::Undecided(_) => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            failure(status, &refusal.to_string())
+        }
+    }
+}
+
+fn answer(response: &RateLimitResponse, headers: &[Header]) -> Response {
+    let Ok(body) = json::response(response) else {
+        return failure(StatusCode::INTERNAL_SERVER_ERROR, "the answer has no JSON");
+    };
+    let status = if response.overall_code() == Code::OverLimit {
+        StatusCode::TOO_MANY_REQUESTS
+    } else {
+        StatusCode::OK
+    };
+    let mut answer = (status, body).into_response();
+    let fields = answer.headers_mut();
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    for header in headers {
+        let name = HeaderName::from_bytes(header.name.as_bytes());
+        let value = HeaderValue::from_str(&header.value);
+        if let (Ok(name), Ok(value)) = (name, value) {
+            fields.insert(name, value);
+        }
+    }
+    answer
+}
+
+/// Why a body could not be read.
+enum Unread {
+    TooLarge,
+    TooSlow,
+    Broken,
+}
+
+impl Unread {
+    fn response(&self, most: usize) -> Response {
+        match self {
+            Self::TooLarge => failure(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                &format!("body: longer than {most} bytes"),
+            ),
+            Self::TooSlow => failure(StatusCode::REQUEST_TIMEOUT, "body: not complete in time"),
+            Self::Broken => failure(StatusCode::BAD_REQUEST, "body: broke off"),
+        }
+    }
+}
+
+async fn read(body: Body, most: usize) -> Result<Bytes, Unread> {
+    let body = Limited::new(body, most);
+    match timeout(BODY_TIMEOUT, body.collect()).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(cause)) if cause.is::<LengthLimitError>() => Err(Unread::TooLarge),
+        Ok(Err(_)) => Err(Unread::Broken),
+        Err(_) => Err(Unread::TooSlow),
+    }
+}
+
+/// The status' own words as the body, as the reference writes them, and the reason in a header.
+fn failure(status: StatusCode, reason: &str) -> Response {
+    let body = format!("{}\n", status.canonical_reason().unwrap_or_default());
+    let mut response = (status, body).into_response();
+    let fields = response.headers_mut();
+    fields.insert(CONTENT_TYPE, TEXT);
+    if let Ok(reason) = HeaderValue::from_str(&ascii(reason)) {
+        fields.insert(ERROR, reason);
+    }
+    response
+}
+
+/// Printable ASCII, with the rest escaped, and not endless: a mistake may quote the caller.
+fn ascii(text: &str) -> String {
+    let mut escaped = String::new();
+    for byte in text.bytes().take(400) {
+        match byte {
+            b' '..=b'~' => escaped.push(char::from(byte)),
+            _ => {
+                let _ = write!(escaped, "%{byte:02X}");
+            }
+        }
+    }
+    escaped
+}

@@ -1,0 +1,32 @@
+//! The ports: gRPC, HTTP, metrics and debug. The only room that knows tonic, HTTP and headers.
+
+mod admin;
+mod answer;
+mod args;
+mod bounds;
+mod connection;
+mod drain;
+mod figures;
+#[cfg(test)]
+mod fixtures;
+mod headers;
+mod health;
+mod http;
+mod json;
+mod listener;
+mod metadata;
+mod rls;
+mod wire;
+mod worker;
+
+pub use admin::{debug as debug_port, metrics as metrics_port, serve as serve_admin};
+pub use answer::Settings;
+pub use args::{AnswerArgs, Args, Styles};
+pub use bounds::{Bound, Bounds};
+pub use connection::Age;
+pub use drain::Drain;
+pub use headers::{Header, Headers, Style, Triple};
+pub use health::{Readiness, ReadyWhen};
+pub use json::response as json_response;
+pub use listener::{BindError, Listener};
+pub use worker::{Port, Serving, Workers};

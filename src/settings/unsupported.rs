@@ -1,0 +1,147 @@
+//! The reference's settings that we do not have. One that changes what the service is (encrypted, elsewhere, shared)
+//! must not be passed over in silence; one that only changes how it is watched is told, and the service starts.
+
+use std::env;
+
+use super::collect::Mistake;
+
+/// What an unsupported setting means for the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weight {
+    /// Serving without it would not be what was asked for.
+    Fatal,
+    /// Serving without it is what was asked for, seen from elsewhere.
+    Told,
+}
+
+struct Row {
+    variable: &'static str,
+    /// Values that ask for nothing we lack; any case.
+    harmless: &'static [&'static str],
+    weight: Weight,
+    instead: &'static str,
+}
+
+const OFF: &[&str] = &["", "0", "f", "false"];
+
+const ROWS: &[Row] = &[
+    fatal(
+        "BACKEND_TYPE",
+        &["", "redis"],
+        "only redis, or no REDIS_URL for counters in this process",
+    ),
+    fatal("GRPC_UDS", &[""], "only TCP: GRPC_HOST and GRPC_PORT"),
+    fatal(
+        "GRPC_SERVER_USE_TLS",
+        OFF,
+        "only plain HTTP/2: end TLS in front",
+    ),
+    fatal("REDIS_TYPE", &["", "single"], "only SINGLE"),
+    fatal("REDIS_TLS", OFF, "only plain connections to Redis"),
+    fatal("REDIS_PERSECOND", OFF, "only one Redis for all units"),
+    told("USE_STATSD", OFF, "metrics are at PROMETHEUS_ADDR"),
+    told("USE_DOG_STATSD", OFF, "metrics are at PROMETHEUS_ADDR"),
+    told(
+        "PROMETHEUS_MAPPER_YAML",
+        &[""],
+        "the default names are built in",
+    ),
+    told("TRACING_ENABLED", OFF, "there are no traces"),
+    told(
+        "GRPC_SERVER_TLS_CA_CERT",
+        &[""],
+        "the reference does not read it either",
+    ),
+];
+
+const fn fatal(
+    variable: &'static str,
+    harmless: &'static [&'static str],
+    instead: &'static str,
+) -> Row {
+    Row {
+        variable,
+        harmless,
+        weight: Weight::Fatal,
+        instead,
+    }
+}
+
+const fn told(
+    variable: &'static str,
+    harmless: &'static [&'static str],
+    instead: &'static str,
+) -> Row {
+    Row {
+        variable,
+        harmless,
+        weight: Weight::Told,
+        instead,
+    }
+}
+
+/// What the environment asks for and we do not have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unsupported {
+    /// The process must not start with these.
+    pub fatal: Vec<Mistake>,
+    /// For the log.
+    pub told: Vec<Mistake>,
+}
+
+impl Unsupported {
+    /// Looks through the environment of the process.
+    pub fn in_environment() -> Self {
+        Self::of(|variable| env::var(variable).ok())
+    }
+
+    fn of(value: impl Fn(&str) -> Option<String>) -> Self {
+        let mut found = Self::default();
+        for row in ROWS {
+            let Some(value) = value(row.variable) else {
+                continue;
+            };
+            if row.harmless.contains(&value.to_ascii_lowercase().as_str()) {
+                continue;
+            }
+            let list = match row.weight {
+                Weight::Fatal => &mut found.fatal,
+                Weight::Told => &mut found.told,
+            };
+            list.push(Mistake {
+                setting: row.variable.to_owned(),
+                value,
+                allowed: row.instead.to_owned(),
+            });
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_be_another_service_is_fatal() {
+        let environment = |variable: &str| {
+            let value = match variable {
+                "BACKEND_TYPE" => "memcache",
+                "GRPC_SERVER_USE_TLS" => "true",
+                "REDIS_TYPE" => "SINGLE",
+                "CONFIG_TYPE" => "FILE",
+                "REDIS_TLS" => "False",
+                "USE_STATSD" => "true",
+                _ => return None,
+            };
+            Some(value.to_owned())
+        };
+        let found = Unsupported::of(environment);
+        let names = |list: &[Mistake]| -> Vec<String> {
+            list.iter().map(|mistake| mistake.setting.clone()).collect()
+        };
+        assert_eq!(names(&found.fatal), ["BACKEND_TYPE", "GRPC_SERVER_USE_TLS"]);
+        assert_eq!(names(&found.told), ["USE_STATSD"]);
+        assert_eq!(Unsupported::of(|_| None), Unsupported::default());
+    }
+}

@@ -1,0 +1,210 @@
+//! The one script: its arguments, its reply, and how it gets into Redis. `lua/README.md` states the format.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use deadpool_redis::redis::{
+    Cmd, ErrorKind, RedisError, Script as Source, ServerErrorKind, aio::MultiplexedConnection,
+};
+use tokio::sync::Mutex;
+
+use crate::{
+    algorithm::{self, MAX, Outcome, Quota},
+    counter::{Atomicity, Counter, Role},
+    store::StoreError,
+    time::Timestamp,
+};
+
+/// Driver and algorithms as one text. What is used stands before what uses it.
+const SOURCE: &str = concat!(
+    include_str!("../../../lua/common.lua"),
+    include_str!("../../../lua/fixed_window.lua"),
+    include_str!("../../../lua/sliding_window.lua"),
+    include_str!("../../../lua/sliding_log.lua"),
+    include_str!("../../../lua/debt.lua"),
+    include_str!("../../../lua/token_bucket.lua"),
+    include_str!("../../../lua/leaky_bucket.lua"),
+    include_str!("../../../lua/driver.lua"),
+);
+
+/// How often a call is tried again when Redis does not know the script. The second time is for a flush or a failover
+/// between the load and the call.
+const TRIES: usize = 2;
+
+/// Bytes of one counter in the reply.
+const REPLY: usize = 1 + 6 * 8;
+
+/// The script as this process knows it.
+pub(super) struct Script {
+    hash: String,
+    /// Counts loads, so that of many calls that miss the script at once only the first loads it.
+    loads: AtomicU64,
+    loading: Mutex<()>,
+}
+
+/// One request, as it goes on the wire.
+#[derive(Debug)]
+pub(super) struct Packed {
+    pub(super) keys: Vec<Box<[u8]>>,
+    records: Vec<u8>,
+}
+
+impl Packed {
+    pub(super) fn new(counters: &[Counter], atomicity: Atomicity, prefix: &[u8]) -> Self {
+        let mut records = Vec::with_capacity(counters.len() * 36);
+        for (place, counter) in counters.iter().enumerate() {
+            let role = match counter.role {
+                Role::Enforced => 0,
+                Role::Quota => 1,
+                Role::Shadow => 2,
+            };
+            let together = u8::from(atomicity == Atomicity::AllOrNothing);
+            let opens = u8::from(place == 0);
+            records.extend_from_slice(&[counter.quota.letter(), role, together, opens]);
+            // Beyond 2^53 hits are as good as 2^53: more than any counter grants or holds.
+            let bound = MAX as i64 + 1;
+            push(&mut records, counter.hits.clamp(-bound, bound) as f64);
+            for number in numbers(&counter.quota) {
+                push(&mut records, number as f64);
+            }
+        }
+        let keys = counters
+            .iter()
+            .map(|counter| [prefix, counter.key.as_bytes()].concat().into_boxed_slice())
+            .collect();
+        Self { keys, records }
+    }
+}
+
+impl Script {
+    pub(super) fn new() -> Self {
+        Self {
+            hash: Source::new(SOURCE).get_hash().to_owned(),
+            loads: AtomicU64::new(0),
+            loading: Mutex::new(()),
+        }
+    }
+
+    /// How often this process has put the script into Redis.
+    pub(super) fn loads(&self) -> u64 {
+        self.loads.load(Ordering::Relaxed)
+    }
+
+    /// Decides `requests` in one call. The outcomes of all requests come in one row.
+    pub(super) async fn call<'a>(
+        &self,
+        connection: &mut MultiplexedConnection,
+        requests: impl Iterator<Item = &'a Packed> + Clone,
+        pinned: Option<Timestamp>,
+    ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
+        let counters: usize = requests.clone().map(|request| request.keys.len()).sum();
+        let mut arguments = Vec::with_capacity(8 + counters * 36);
+        push(
+            &mut arguments,
+            pinned.map_or(0.0, |now| now.as_micros() as f64),
+        );
+        let mut command = Cmd::with_capacity(4 + counters, 128 + counters * 120);
+        command.arg("EVALSHA").arg(&self.hash).arg(counters);
+        for request in requests {
+            for key in &request.keys {
+                command.arg(&**key);
+            }
+            arguments.extend_from_slice(&request.records);
+        }
+        command.arg(arguments);
+
+        let reply = self.evaluate(connection, &command).await?;
+        if reply.len() != counters * REPLY {
+            return Err(StoreError::Refused("a reply of another length".into()));
+        }
+        Ok(reply.chunks_exact(REPLY).map(outcome).collect())
+    }
+
+    async fn evaluate(
+        &self,
+        connection: &mut MultiplexedConnection,
+        command: &Cmd,
+    ) -> Result<Vec<u8>, StoreError> {
+        let mut tries = 0;
+        loop {
+            let seen = self.loads();
+            let reply: Result<Vec<u8>, RedisError> = command.query_async(connection).await;
+            match reply {
+                // Nothing was done, so it may be done again.
+                Err(error) if is_unknown(&error) && tries < TRIES => {
+                    self.load(connection, seen).await?;
+                    tries += 1;
+                }
+                Err(error) => return Err(store_error(&error)),
+                Ok(reply) => return Ok(reply),
+            }
+        }
+    }
+
+    /// Loads the script unless somebody has since `seen`.
+    async fn load(
+        &self,
+        connection: &mut MultiplexedConnection,
+        seen: u64,
+    ) -> Result<(), StoreError> {
+        let _one = self.loading.lock().await;
+        if self.loads() == seen {
+            let mut command = Cmd::new();
+            command.arg("SCRIPT").arg("LOAD").arg(SOURCE);
+            let loaded: Result<(), RedisError> = command.query_async(connection).await;
+            loaded.map_err(|error| store_error(&error))?;
+            self.loads.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// What a failed command means to a caller of the store.
+pub(super) fn store_error(error: &RedisError) -> StoreError {
+    if error.is_timeout() {
+        return StoreError::Timeout;
+    }
+    match error.code() {
+        Some(code) => StoreError::Refused(code.into()),
+        None => StoreError::Unavailable(error.to_string().into()),
+    }
+}
+
+fn is_unknown(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+fn numbers(quota: &Quota) -> [u64; 3] {
+    match *quota {
+        Quota::FixedWindow { limit, window }
+        | Quota::SlidingWindow { limit, window }
+        | Quota::SlidingLog { limit, window } => [limit, window, 0],
+        Quota::TokenBucket { capacity, rate } => [capacity, rate.tokens(), rate.period()],
+        Quota::LeakyBucket { max_delay, rate } => [max_delay, rate.tokens(), rate.period()],
+    }
+}
+
+fn outcome(record: &[u8]) -> Result<Outcome, StoreError> {
+    let number = |place: usize| {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&record[1 + place * 8..9 + place * 8]);
+        f64::from_le_bytes(bytes)
+    };
+    let some = |number: f64| (number >= 0.0).then_some(number as u64);
+    match record[0] {
+        status @ (0 | 1) => Ok(Outcome {
+            allowed: status == 1,
+            remaining: number(0) as u64,
+            reset_after: number(1) as u64,
+            retry_after: some(number(2)),
+            next_after: some(number(3)),
+            delay: number(4) as u64,
+            used: number(5) as u64,
+            source: algorithm::Source::Counter,
+        }),
+        _ => Err(StoreError::ForeignState),
+    }
+}
+
+fn push(bytes: &mut Vec<u8>, number: f64) {
+    bytes.extend_from_slice(&number.to_le_bytes());
+}
