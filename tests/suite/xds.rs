@@ -27,10 +27,14 @@ use palang::{
 };
 use prost_types::Any;
 
-use crate::support::{
-    PATIENCE,
-    pki::Pki,
-    xds::{AfterPush, ControlPlane, Seen, TYPE_URL},
+use crate::{
+    server_harness::{get, post},
+    support::{
+        PATIENCE,
+        pki::Pki,
+        process::Process,
+        xds::{AfterPush, ControlPlane, Seen, TYPE_URL},
+    },
 };
 
 struct Following {
@@ -602,4 +606,50 @@ fn rotated_certificates_are_used_from_the_next_connection_on() {
     });
     new.install(dir.path());
     assert_eq!(describe(&following.loaded().rules), "a=2");
+}
+
+/// The variables for rules, as Envoy Gateway sets them; its `/data` is not mounted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_process_starts_with_envoy_gateways_environment() {
+    let pki = Pki::new();
+    let mut plane = ControlPlane::start_with(AfterPush::Stay, Some(pki.server()));
+    let server = format!("localhost:{}", plane.address().port());
+    let [certificate, key, authority] =
+        ["tls.crt", "tls.key", "ca.crt"].map(|name| pki.file(name).display().to_string());
+    let process = Process::start(
+        &["serve"],
+        &[
+            ("RUNTIME_ROOT", "/data"),
+            ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+            ("RUNTIME_IGNOREDOTFILES", "true"),
+            ("RUNTIME_WATCH_ROOT", "false"),
+            ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+            ("CONFIG_GRPC_XDS_SERVER_URL", &server),
+            ("CONFIG_GRPC_XDS_NODE_ID", "envoy-ratelimit"),
+            ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
+            ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", &certificate),
+            ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", &key),
+            ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", &authority),
+            (
+                "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
+                "authorization:hunter2",
+            ),
+            ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true"),
+        ],
+    );
+    let (http, debug) = (
+        process.address("http").await,
+        process.address("debug").await,
+    );
+    assert_eq!(get(http, "/healthcheck").await.status, 200);
+    plane.push(&[simple("d", 0)]);
+    crate::support::eventually("the rules are in force", async || {
+        let rules = get(debug, "/rlconfig").await.body;
+        (rules == "d.k: unit=MINUTE requests_per_unit=0, shadow_mode: false, quota_mode: false\n")
+            .then_some(())
+    })
+    .await;
+    let body = br#"{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}"#;
+    assert_eq!(post(http, "/json", body).await.status, 429);
+    assert!(!process.log().join("\n").contains("hunter2"));
 }
