@@ -25,7 +25,7 @@ use crate::{
     },
     settings::Settings,
     shutdown::{Reload, Shutdown, on_signals},
-    store::{Backend, DenyCache, Memory, Redis, Store, deny_cache::Refusals},
+    store::{DenyCache, Guard, Memory, Redis, Store, deny_cache::Refusals, guard},
     telemetry::{metrics::Metrics, throttle::Throttle},
     time::Clock,
 };
@@ -176,13 +176,18 @@ impl App {
                 "counters live in this process: REDIS_URL is not set"
             );
             let memory = Arc::new(Memory::new(clock, store.memory()));
-            let make =
-                move || DenyCache::new(Backend::Memory(Arc::clone(&memory)), refusals.clone());
+            let make = move || DenyCache::new(Arc::clone(&memory), refusals.clone());
             return self.run_with(make, shutdown).await;
         };
         tracing::info!(prefix = config.prefix, "counters live in Redis");
         let redis = Redis::connect(config).context("REDIS_URL cannot be used")?;
-        let make = move || DenyCache::new(Backend::Redis(redis.lane()), refusals.clone());
+        let failure = &self.settings.failure;
+        let guard = Arc::new(guard::Shared::new(failure.guard(store, &clock)));
+        self.metrics.show_store(Arc::clone(&guard));
+        let make = move || {
+            let guarded = Guard::new(redis.lane(), Arc::clone(&guard));
+            DenyCache::new(guarded, refusals.clone())
+        };
         self.run_with(make, shutdown).await
     }
 
@@ -242,7 +247,8 @@ impl App {
         };
         let limiter = {
             let (rules, metrics) = (Arc::clone(&self.rules), Arc::clone(&self.metrics));
-            let modes = self.settings.modes.modes();
+            let modes = self.settings.modes;
+            let modes = modes.modes(self.settings.failure.failure_mode);
             move || Limiter::new(Arc::clone(&rules), store(), modes, Arc::clone(&metrics))
         };
         let workers = Workers::start(workers(server.workers), &serving, limiter)

@@ -78,6 +78,9 @@ pub struct AnswerArgs {
     /// Further styles of headers, separated by commas: ietf, x-ratelimit, retry-after.
     #[arg(long, env = "RATE_LIMIT_HEADERS", default_value = "", value_parser = styles)]
     pub rate_limit_headers: Styles,
+    /// Name of the header that says which failure policy answered because the store could not; empty: none is sent.
+    #[arg(long, env = "POLICY_ANSWER_HEADER", default_value = "", value_parser = header_name_or_none)]
+    pub policy_answer_header: String,
     /// Repeat the request, and the metadata of the rules that let it pass, as dynamic metadata.
     #[arg(long, env = "RESPONSE_DYNAMIC_METADATA", default_value = "false", value_parser = go_values::boolean,
           action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -98,6 +101,8 @@ impl AnswerArgs {
                 reset: self.limit_reset_header.clone(),
             }),
             styles: self.rate_limit_headers.0.clone(),
+            policy: (!self.policy_answer_header.is_empty())
+                .then(|| self.policy_answer_header.clone()),
         }
     }
 }
@@ -130,6 +135,13 @@ fn header_name(text: &str) -> Result<String, Malformed> {
     http::HeaderName::from_bytes(text.as_bytes())
         .map(|_| text.to_owned())
         .map_err(|_| Malformed::new("expected the name of a header"))
+}
+
+fn header_name_or_none(text: &str) -> Result<String, Malformed> {
+    if text.is_empty() {
+        return Ok(String::new());
+    }
+    header_name(text)
 }
 
 fn path(text: &str) -> Result<String, Malformed> {

@@ -1,7 +1,6 @@
 //! One connection from its first byte to its end: age, graceful close, and what happens to those that never speak.
 
 use std::{
-    hash::{BuildHasher as _, Hasher as _, RandomState},
     pin::pin,
     sync::{
         Arc,
@@ -25,6 +24,7 @@ use tokio::{
 use tower::Service;
 
 use super::drain::Drain;
+use crate::time::jittered;
 
 /// Time a connection has to send its first byte.
 const FIRST_BYTE: Duration = Duration::from_secs(10);
@@ -148,7 +148,7 @@ async fn drive<C: GracefulConnection>(connection: C, busy: &Busy, age: Option<Ag
     let mut connection = pin!(connection);
     let old = async {
         match age {
-            Some(age) => sleep(jittered(age.limit)).await,
+            Some(age) => sleep(jittered(age.limit, 0.1)).await,
             None => std::future::pending().await,
         }
     };
@@ -174,12 +174,6 @@ async fn drive<C: GracefulConnection>(connection: C, busy: &Busy, age: Option<Ag
         () = lingered => {}
         () = grace => {}
     }
-}
-
-/// `limit` give or take 10 %, so that connections opened together do not all go together.
-fn jittered(limit: Duration) -> Duration {
-    let random = RandomState::new().build_hasher().finish() % 2_001;
-    limit.mul_f64(0.9 + random as f64 / 10_000.0)
 }
 
 /// The calls of one connection that are in flight.

@@ -25,6 +25,7 @@ use crate::{
     proto::envoy::service::ratelimit::v3::{RateLimitResponse, rate_limit_response::Code},
     store::Store,
     telemetry::metrics::Method,
+    time::Deadline,
 };
 
 /// Longest time a body may take to arrive.
@@ -75,7 +76,7 @@ async fn decide<S: Store + 'static>(
             return failure(StatusCode::BAD_REQUEST, &mistake.to_string());
         }
     };
-    match answers.answer(message).await {
+    match answers.answer(message, Deadline::NEVER).await {
         Ok((response, headers)) => answer(&response, &headers),
         Err(refusal) => {
             let status = match refusal {

@@ -17,7 +17,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         &["algorithm", "counter", "request", "unit", "time"],
     ),
     ("store", &["algorithm", "counter", "secret", "time"]),
-    ("verdict", &["algorithm", "rules", "store"]),
+    ("verdict", &["algorithm", "counter", "rules", "store"]),
     (
         "telemetry",
         &[
@@ -41,6 +41,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "rules",
             "store",
             "telemetry",
+            "time",
             "verdict",
         ],
     ),
