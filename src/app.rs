@@ -3,6 +3,8 @@
 //! Sockets are bound first, so that a mistake in an address shows at once and nothing runs half. The admin ports run on
 //! the caller's runtime, decisions on the workers' own.
 
+mod store;
+
 use std::{net::SocketAddr, num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
 use anyhow::Context as _;
@@ -162,33 +164,41 @@ impl App {
 
     /// Chooses the store, and serves with it.
     async fn with_store(self, shutdown: Shutdown) -> anyhow::Result<()> {
-        let store = &self.settings.store;
+        let settings = &self.settings.store;
         let clock = self.clock.clone();
-        let refusals = (store.local_cache_size_in_bytes > 0).then(|| {
+        let refusals = (settings.local_cache_size_in_bytes > 0).then(|| {
             Arc::new(Refusals::new(
-                store.local_cache_size_in_bytes,
+                settings.local_cache_size_in_bytes,
                 clock.clone(),
             ))
         });
-        let Some(config) = store.redis(&clock) else {
+        let Some(config) = settings.redis(&clock) else {
             tracing::info!(
-                max_keys = store.memory_max_keys,
+                max_keys = settings.memory_max_keys,
                 "counters live in this process: REDIS_URL is not set"
             );
-            let memory = Arc::new(Memory::new(clock, store.memory()));
+            let memory = Arc::new(Memory::new(clock, settings.memory()));
             let make = move || DenyCache::new(Arc::clone(&memory), refusals.clone());
             return self.run_with(make, shutdown).await;
         };
         tracing::info!(prefix = config.prefix, "counters live in Redis");
         let redis = Redis::connect(config).context("REDIS_URL cannot be used")?;
         let failure = &self.settings.failure;
-        let guard = Arc::new(guard::Shared::new(failure.guard(store, &clock)));
+        let guard = Arc::new(guard::Shared::new(failure.guard(settings, &clock)));
         self.metrics.show_store(Arc::clone(&guard));
+        let watch = store::look_after(
+            redis.clone(),
+            Arc::clone(&guard),
+            self.readiness.clone(),
+            failure,
+        );
         let make = move || {
             let guarded = Guard::new(redis.lane(), Arc::clone(&guard));
             DenyCache::new(guarded, refusals.clone())
         };
-        self.run_with(make, shutdown).await
+        let ended = self.run_with(make, shutdown).await;
+        drop(watch);
+        ended
     }
 
     /// Follows the rules from now on. What is returned second tells when they have been read for the first time.

@@ -132,8 +132,8 @@ impl<S: Store> Answers<S> {
 /// For the log: with the store's own words, which may name an address.
 fn reason(undecided: &Undecided) -> String {
     match undecided {
-        Undecided::Store(StoreError::Unavailable(cause)) => format!("{undecided}: {cause}"),
-        _ => undecided.to_string(),
+        Undecided::Store(error) => error.cause(),
+        Undecided::NoRules => undecided.to_string(),
     }
 }
 

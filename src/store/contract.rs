@@ -46,6 +46,16 @@ pub trait Store: Send + Sync {
     }
 }
 
+impl StoreError {
+    /// For the log: with the store's own words, which may name an address, and never a password.
+    pub fn cause(&self) -> String {
+        match self {
+            Self::Unavailable(cause) => format!("{self}: {cause}"),
+            _ => self.to_string(),
+        }
+    }
+}
+
 impl<S: Store> Store for Arc<S> {
     fn take(
         &self,

@@ -40,7 +40,7 @@ pub(super) fn write(text: &mut String, guard: &Shared) {
         (
             "palang_replicas",
             "Replicas that share a limit while each counts by itself",
-            guard.replicas(),
+            guard.replicas().count(),
         ),
     ] {
         typed_head(text, name, help, "gauge");

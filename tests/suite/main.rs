@@ -3,6 +3,7 @@
 mod all_or_nothing;
 mod conformance;
 mod envoy;
+mod failure_faults;
 mod foreign_data;
 mod model;
 mod redis_failures;

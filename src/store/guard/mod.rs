@@ -23,7 +23,7 @@ use super::{StoreError, contract::Store, memory, trouble::Trouble};
 use crate::{
     algorithm::{Outcome, Quota},
     counter::{Atomicity, Counter, CounterKey, OnFailure, Role},
-    time::{Clock, Deadline, SECOND, jittered},
+    time::{Clock, Deadline, SECOND},
 };
 
 /// Bounds of a guard.
@@ -100,8 +100,8 @@ impl Shared {
     }
 
     /// How many replicas share the limits, as far as is known.
-    pub fn replicas(&self) -> u64 {
-        self.replicas.count()
+    pub fn replicas(&self) -> &Replicas {
+        &self.replicas
     }
 
     fn count(&self, error: &StoreError) {
@@ -173,19 +173,11 @@ impl<S: Store> Guard<S> {
         (before < self.shared.max_in_flight).then_some(entered)
     }
 
-    /// Asks the store a question of our own until it answers, and again whenever it is in trouble: it comes back also
-    /// where no caller asks, as before the process is ready. Calls `answered` once.
-    pub async fn keep_trying(&self, answered: impl FnOnce()) {
-        let mut wait = FIRST_TRY;
-        while !self.answers().await {
-            tokio::time::sleep(jittered(wait, 0.25)).await;
-            wait = (wait * 2).min(LAST_TRY);
-        }
-        answered();
-    }
-
     /// Whether the store decides, and writes what it decided: a ping would not notice a full store or a replica.
-    pub async fn answers(&self) -> bool {
+    ///
+    /// # Errors
+    /// What a call would get.
+    pub async fn probe(&self) -> Result<(), StoreError> {
         let probe = Counter {
             // No rule has an empty domain, so that this key is nobody else's.
             key: CounterKey::new("", b'f', SECOND, [("palang", "probe")]),
@@ -199,14 +191,10 @@ impl<S: Store> Guard<S> {
         };
         self.take(&[probe], Atomicity::PerCounter)
             .await
-            .iter()
-            .all(Result::is_ok)
+            .into_iter()
+            .try_for_each(|answer| answer.map(|_| ()))
     }
 }
-
-/// Time between the first tries to reach the store, and between later ones.
-const FIRST_TRY: Duration = Duration::from_millis(50);
-const LAST_TRY: Duration = Duration::from_secs(1);
 
 impl<S: Store> Store for Guard<S> {
     async fn take(
