@@ -22,7 +22,7 @@ use crate::{
         source::{self, Followed},
     },
     server::{
-        Age, Drain, Listener, Port, Readiness, Serving, Settings as AnswerSettings, Workers,
+        Age, Drain, Listener, Port, Readiness, Serving, Settings as AnswerSettings, Tls, Workers,
         debug_port, metrics_port, serve_admin,
     },
     settings::Settings,
@@ -41,6 +41,7 @@ pub struct App {
     settings: Settings,
     clock: Clock,
     ports: Ports,
+    tls: Option<Arc<Tls>>,
     rules: Arc<InForce>,
     metrics: Arc<Metrics>,
     readiness: Readiness,
@@ -54,10 +55,23 @@ struct Ports {
     debug: Listener,
 }
 
+impl Ports {
+    /// Each port's name and where it is.
+    fn shown(&self) -> [(&'static str, String); 4] {
+        [
+            ("grpc", &self.grpc),
+            ("http", &self.http),
+            ("metrics", &self.metrics),
+            ("debug", &self.debug),
+        ]
+        .map(|(port, listener)| (port, listener.shown()))
+    }
+}
+
 /// Where the process listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// Decisions, health and reflection over gRPC.
+    /// Decisions, health and reflection over gRPC; port 0 when that is at a Unix socket.
     pub grpc: SocketAddr,
     /// `/json` and `/healthcheck`.
     pub http: SocketAddr,
@@ -98,8 +112,15 @@ impl App {
     /// The first socket that cannot be bound, with the settings that ask for it.
     pub fn bind(settings: Settings, clock: Clock) -> anyhow::Result<Self> {
         let server = &settings.server;
+        let metrics = Arc::new(Metrics::new(settings.metrics));
+        let tls =
+            Tls::load(&server.tls, Arc::clone(&metrics)).context("cannot serve gRPC over TLS")?;
         let ports = Ports {
-            grpc: Listener::bind(&server.grpc_host, server.grpc_port, "GRPC_HOST, GRPC_PORT")?,
+            grpc: if server.grpc_uds.is_empty() {
+                Listener::bind(&server.grpc_host, server.grpc_port, "GRPC_HOST, GRPC_PORT")?
+            } else {
+                Listener::bind_path(&server.grpc_uds, "GRPC_UDS")?
+            },
             http: Listener::bind(&server.host, server.port, "HOST, PORT")?,
             metrics: Listener::bind(
                 &server.prometheus_addr.host,
@@ -113,10 +134,11 @@ impl App {
             )?,
         };
         Ok(Self {
+            tls,
             ports,
             clock,
             rules: Arc::default(),
-            metrics: Arc::new(Metrics::new(settings.metrics)),
+            metrics,
             readiness: Readiness::new(settings.rules.ready_when()),
             settings,
         })
@@ -147,10 +169,14 @@ impl App {
     /// What keeps it from serving.
     pub async fn run(self, shutdown: Shutdown, reload: Reload) -> anyhow::Result<()> {
         let (followed, loaded) = self.follow().context("cannot follow the rules")?;
+        let tls = self.tls.clone();
         let reloads = tokio::spawn(async move {
             loop {
                 reload.asked().await;
                 followed.reload();
+                if let Some(tls) = &tls {
+                    tls.reload();
+                }
             }
         });
         // Connections wait in the meantime; a call that came before the rules would fail for nothing.
@@ -236,11 +262,15 @@ impl App {
         S: Store + 'static,
         M: Fn() -> S + Clone + Send + 'static,
     {
-        let addresses = self.addresses();
+        let listening = self.ports.shown();
         let server = &self.settings.server;
         let drain = Drain::default();
         let admin = Drain::default();
         let mut tasks = JoinSet::new();
+        let certificates = self
+            .tls
+            .clone()
+            .map(|tls| tokio::spawn(async move { tls.watch().await }));
         let debug = debug_port(Arc::clone(&self.rules), Arc::clone(&self.metrics));
         let metrics = metrics_port(&server.prometheus_path, Arc::clone(&self.metrics));
         tasks.spawn(serve_admin(self.ports.debug, debug, admin.clone()));
@@ -258,6 +288,7 @@ impl App {
                 limit: server.grpc_max_connection_age,
                 grace: server.grpc_max_connection_age_grace,
             },
+            tls: self.tls.clone(),
             max_connections: server.max_connections,
             drain: drain.clone(),
         };
@@ -281,7 +312,9 @@ impl App {
                 }
             });
         }
-        tell(addresses);
+        for (port, address) in listening {
+            tracing::info!(port, address, "listening");
+        }
 
         let failed = tokio::select! {
             () = shutdown.begun() => None,
@@ -290,6 +323,9 @@ impl App {
         };
         stop(&self.settings, &self.readiness, &drain, workers).await;
         admin.end();
+        if let Some(certificates) = certificates {
+            certificates.abort();
+        }
         while tasks.join_next().await.is_some() {}
         match failed {
             None => Ok(()),
@@ -347,15 +383,4 @@ fn workers(wanted: Option<usize>) -> usize {
     wanted
         .or_else(|| thread::available_parallelism().map(NonZeroUsize::get).ok())
         .unwrap_or(1)
-}
-
-fn tell(addresses: Addresses) {
-    for (port, address) in [
-        ("grpc", addresses.grpc),
-        ("http", addresses.http),
-        ("metrics", addresses.metrics),
-        ("debug", addresses.debug),
-    ] {
-        tracing::info!(port, address = address.to_string(), "listening");
-    }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{
     bounds::Bounds,
     headers::{Headers, Style, Triple},
+    tls::TlsArgs,
 };
 use crate::go_values::{self, Address, Malformed};
 
@@ -25,6 +26,9 @@ pub struct Args {
     /// gRPC port; 0 lets the system choose.
     #[arg(long, env = "GRPC_PORT", default_value = "8081", value_parser = go_values::port)]
     pub grpc_port: u16,
+    /// Path of a Unix socket for gRPC, in place of GRPC_HOST and GRPC_PORT.
+    #[arg(long, env = "GRPC_UDS", default_value = "")]
+    pub grpc_uds: String,
     /// Host of the debug port (/rlconfig, /stats). It shows rules, so it is not open to the network by itself.
     #[arg(long, env = "DEBUG_HOST", default_value = "127.0.0.1", value_parser = go_values::host)]
     pub debug_host: String,
@@ -49,6 +53,9 @@ pub struct Args {
     /// Time such a connection then has to finish its calls.
     #[arg(long, env = "GRPC_MAX_CONNECTION_AGE_GRACE", default_value = "1m", value_parser = go_values::duration)]
     pub grpc_max_connection_age_grace: Duration,
+    /// TLS on the gRPC port.
+    #[command(flatten)]
+    pub tls: TlsArgs,
     /// How large a request may be.
     #[command(flatten)]
     pub bounds: Bounds,

@@ -75,6 +75,7 @@ pub struct Metrics {
     refused_connections: Family<PortLabel, Counter>,
     policy_answers: Family<PolicyLabel, Counter>,
     late_answers: Counter,
+    tls_reloads: Family<ResultLabel, Counter>,
     pub(super) store: OnceLock<Arc<guard::Shared>>,
     registry: Registry,
     /// Durations are not decisions: they are measured by the real clock, also where a test stops the other one.
@@ -122,6 +123,11 @@ struct PolicyLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PortLabel {
     port: &'static str,
 }
@@ -158,6 +164,12 @@ impl Metrics {
             drop(policy_answers.get_or_create(&PolicyLabel { policy }));
         }
         let late_answers = Counter::default();
+        let tls_reloads = Family::default();
+        registry.register(
+            "palang_tls_reloads",
+            "Certificates that changed while the service ran, by what became of them",
+            tls_reloads.clone(),
+        );
         registry.register(
             "palang_policy_answers",
             "Descriptors answered by a failure policy because the store could not decide; error: calls that failed",
@@ -226,6 +238,7 @@ impl Metrics {
             refused_connections,
             policy_answers,
             late_answers,
+            tls_reloads,
             store: OnceLock::new(),
             registry,
             clock: Clock::system(),
@@ -326,6 +339,13 @@ impl Metrics {
     /// Counts an answer that its caller did not wait for.
     pub fn late_answer(&self) {
         self.late_answers.inc();
+    }
+
+    /// Counts certificates that changed while the service runs: `taken` up, or `refused`.
+    pub fn tls_reload(&self, result: &'static str) {
+        self.tls_reloads
+            .get_or_create(&ResultLabel { result })
+            .inc();
     }
 
     /// Shows the figures of the store's guard from now on.
