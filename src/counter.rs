@@ -19,6 +19,42 @@ pub struct Counter {
     pub hits: i64,
     /// What a refusal of this counter means for the others of its request.
     pub role: Role,
+    /// What is answered in its place when the store cannot decide it.
+    pub on_failure: OnFailure,
+}
+
+/// What is answered for a counter that its store could not decide.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OnFailure {
+    /// Nothing: the call fails, and the caller's own failure mode decides.
+    #[default]
+    Error,
+    /// It goes through, uncounted.
+    Allow,
+    /// It is refused, uncounted.
+    Deny,
+    /// It is counted in this process, against this replica's share of the limit.
+    Local,
+}
+
+impl OnFailure {
+    /// Every policy.
+    pub const ALL: [Self; 4] = [Self::Error, Self::Allow, Self::Deny, Self::Local];
+
+    /// Its name in rules, settings, labels and metadata.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+            Self::Local => "local",
+        }
+    }
+
+    /// The policy of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|policy| policy.name() == name)
+    }
 }
 
 /// How the counters of one request hang together.

@@ -28,7 +28,7 @@ impl Shutdown {
     }
 }
 
-/// Told by SIGHUP: the rules are to be read again.
+/// Told by SIGHUP: rules and certificates are to be read again.
 #[derive(Clone, Debug, Default)]
 pub struct Reload(Arc<Notify>);
 
@@ -63,7 +63,7 @@ pub fn on_signals(shutdown: Shutdown, reload: Reload) -> io::Result<impl Future<
                 _ = terminate.recv() => ("SIGTERM", 128 + 15),
                 _ = interrupt.recv() => ("SIGINT", 128 + 2),
                 _ = hangup.recv() => {
-                    tracing::info!(signal = "SIGHUP", "reading the rules again");
+                    tracing::info!(signal = "SIGHUP", "reading rules and certificates again");
                     reload.ask();
                     continue;
                 }

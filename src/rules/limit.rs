@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{algorithm::Quota, request::Override, unit::Unit};
+use crate::{algorithm::Quota, counter::OnFailure, request::Override, unit::Unit};
 
 /// Index of a rule in [`super::Rules`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,6 +63,8 @@ pub struct Limit {
     pub quota: Quota,
     /// Weight: each hit counts this many times. At least 1.
     pub cost: u64,
+    /// What is answered when the store cannot decide; `None`: what the process is set to.
+    pub on_store_failure: Option<OnFailure>,
 }
 
 impl Limit {
@@ -82,6 +84,7 @@ impl Limit {
                 window: limit.unit.micros(),
             },
             cost: 1,
+            on_store_failure: None,
         }
     }
 }

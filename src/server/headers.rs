@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use super::figures::whole_seconds;
 use crate::{
     algorithm::Outcome,
+    counter::OnFailure,
     time::SECOND,
     verdict::{Code, Verdict},
 };
@@ -18,6 +19,8 @@ pub struct Headers {
     pub triple: Option<Triple>,
     /// Further styles, in the order they are written.
     pub styles: Vec<Style>,
+    /// Name of the header that says which policies answered because the store could not; none without it.
+    pub policy: Option<String>,
 }
 
 /// Names of the reference's three headers.
@@ -85,6 +88,12 @@ impl Headers {
                         }
                     }
                 }
+            }
+        }
+        if let Some(name) = &self.policy {
+            let policies: Vec<&str> = verdict.policies().map(OnFailure::name).collect();
+            if !policies.is_empty() {
+                push(&mut headers, name, policies.join(", "));
             }
         }
         // A caller of a queue that does not know the delay breaks the limit: this one needs no setting.
@@ -159,7 +168,8 @@ fn policies(verdict: &Verdict) -> String {
         let Some((rule, limit)) = verdict.limit(index) else {
             continue;
         };
-        if rule.is_some_and(|rule| rule.shadow) {
+        let counted = verdict.statuses[index].outcome.is_some();
+        if !counted || rule.is_some_and(|rule| rule.shadow) {
             continue;
         }
         let mut item = format!("{};q={}", sf_string(&name(verdict, index)), limit.most());

@@ -3,6 +3,8 @@
 mod all_or_nothing;
 mod conformance;
 mod envoy;
+mod failure_faults;
+mod failure_tls;
 mod foreign_data;
 mod model;
 mod redis_failures;

@@ -13,6 +13,7 @@ fn triple() -> Headers {
             reset: "RateLimit-Reset".to_owned(),
         }),
         styles: Vec::new(),
+        policy: None,
     }
 }
 
@@ -20,6 +21,7 @@ fn styles(styles: &[Style]) -> Headers {
     Headers {
         triple: None,
         styles: styles.to_vec(),
+        policy: None,
     }
 }
 
