@@ -25,7 +25,7 @@ use crate::{
     },
     settings::Settings,
     shutdown::{Reload, Shutdown, on_signals},
-    store::{Backend, DenyCache, Memory, Redis, Store, deny_cache::Refusals},
+    store::{Backend, DenyCache, Memory, PerSecond, Redis, Store, deny_cache::Refusals},
     telemetry::{metrics::Metrics, throttle::Throttle},
     time::Clock,
 };
@@ -170,7 +170,7 @@ impl App {
                 clock.clone(),
             ))
         });
-        let Some(config) = store.redis(&clock) else {
+        let Some(config) = store.redis(&clock)? else {
             tracing::info!(
                 max_keys = store.memory_max_keys,
                 "counters live in this process: REDIS_URL is not set"
@@ -182,7 +182,17 @@ impl App {
         };
         tracing::info!(prefix = config.prefix, "counters live in Redis");
         let redis = Redis::connect(config).context("REDIS_URL cannot be used")?;
-        let make = move || DenyCache::new(Backend::Redis(redis.lane()), refusals.clone());
+        let Some(config) = store.per_second(&clock)? else {
+            let make = move || DenyCache::new(Backend::Redis(redis.lane()), refusals.clone());
+            return self.run_with(make, shutdown).await;
+        };
+        tracing::info!("counters of seconds live in a Redis of their own");
+        let timeout = config.timeout;
+        let seconds = Redis::connect(config).context("REDIS_PERSECOND_URL cannot be used")?;
+        let make = move || {
+            let two = PerSecond::new(seconds.lane(), redis.lane(), timeout);
+            DenyCache::new(Backend::PerSecond(two), refusals.clone())
+        };
         self.run_with(make, shutdown).await
     }
 

@@ -2,12 +2,14 @@
 
 mod collect;
 mod rules;
+mod servers;
 mod stop;
 mod store;
 mod unsupported;
 
 pub use collect::{Checked, Mistake, Mistakes, check};
 pub use rules::RulesArgs;
+pub use servers::{PerSecondArgs, RedisArgs};
 pub use stop::StopArgs;
 pub use store::StoreArgs;
 pub use unsupported::Unsupported;
@@ -95,7 +97,7 @@ mod tests {
         assert_eq!(settings.metrics, metrics::Args::default());
         assert_eq!(settings.modes.modes(), Modes::default());
         assert_eq!(settings.server.debug_host, "127.0.0.1");
-        assert!(settings.store.redis_url.is_empty());
+        assert!(settings.store.redis.redis_url.is_empty());
     }
 
     #[test]

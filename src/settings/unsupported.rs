@@ -37,9 +37,6 @@ const ROWS: &[Row] = &[
         OFF,
         "only plain HTTP/2: end TLS in front",
     ),
-    fatal("REDIS_TYPE", &["", "single"], "only SINGLE"),
-    fatal("REDIS_TLS", OFF, "only plain connections to Redis"),
-    fatal("REDIS_PERSECOND", OFF, "only one Redis for all units"),
     told("USE_STATSD", OFF, "metrics are at PROMETHEUS_ADDR"),
     told("USE_DOG_STATSD", OFF, "metrics are at PROMETHEUS_ADDR"),
     told(
@@ -129,9 +126,7 @@ mod tests {
             let value = match variable {
                 "BACKEND_TYPE" => "memcache",
                 "GRPC_SERVER_USE_TLS" => "true",
-                "REDIS_TYPE" => "SINGLE",
                 "CONFIG_TYPE" => "FILE",
-                "REDIS_TLS" => "False",
                 "USE_STATSD" => "true",
                 _ => return None,
             };

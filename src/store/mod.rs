@@ -1,9 +1,11 @@
 //! Where counters live. Knows no rule and no wire.
 
+mod apart;
 mod contract;
 pub mod deny_cache;
 mod group;
 pub mod memory;
+mod per_second;
 pub mod redis;
 
 use std::sync::Arc;
@@ -12,6 +14,7 @@ pub use self::redis::{Lane, Redis};
 pub use contract::{Store, StoreError};
 pub use deny_cache::DenyCache;
 pub use memory::Memory;
+pub use per_second::PerSecond;
 
 use crate::{
     algorithm::Outcome,
@@ -25,6 +28,8 @@ pub enum Backend {
     Memory(Arc<Memory>),
     /// Counters in Redis.
     Redis(Lane),
+    /// Counters in two Redis, those of seconds in one of their own.
+    PerSecond(PerSecond),
 }
 
 impl Store for Backend {
@@ -36,6 +41,7 @@ impl Store for Backend {
         match self {
             Self::Memory(memory) => memory.take(counters, atomicity).await,
             Self::Redis(lane) => lane.take(counters, atomicity).await,
+            Self::PerSecond(two) => two.take(counters, atomicity).await,
         }
     }
 }
