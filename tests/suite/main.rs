@@ -5,6 +5,7 @@ mod conformance;
 mod envoy;
 mod foreign_data;
 mod model;
+mod redis_cluster;
 mod redis_failures;
 mod replicas;
 mod rooms;
