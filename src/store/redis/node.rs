@@ -206,7 +206,7 @@ impl Node {
                 (Err(error), None) => return Err(error),
             },
         };
-        let login = self.access.login();
+        let login = self.access.login()?;
         self.found.store(self.age(), Ordering::Relaxed);
         if let Some(same) = &current
             && same.address == address

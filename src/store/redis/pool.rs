@@ -102,7 +102,7 @@ impl Access {
     }
 
     /// Who we are. A password file is read each time: it may be filled, or changed, while we run.
-    pub(super) fn login(&self) -> Login {
+    pub(super) fn login(&self) -> Result<Login, StoreError> {
         let Credentials {
             user,
             password,
@@ -111,17 +111,18 @@ impl Access {
         let password = match file {
             Some(file) => match std::fs::read_to_string(file) {
                 Ok(text) => Some(Secret::from(text.trim_end_matches(['\r', '\n']))),
+                // Without one Redis might let us in as somebody else.
                 Err(error) => {
-                    tracing::warn!(file = %file.display(), %error, "the Redis password cannot be read");
-                    None
+                    let reason = format!("the password file {}: {error}", file.display());
+                    return Err(StoreError::Unavailable(reason.into()));
                 }
             },
             None => password.clone(),
         };
-        Login {
+        Ok(Login {
             user: user.clone(),
             password,
-        }
+        })
     }
 
     /// Connections to `address`, at most so many.
@@ -145,8 +146,9 @@ impl Access {
         &self,
         address: &Address,
     ) -> Result<MultiplexedConnection, StoreError> {
+        let login = self.login()?;
         let open = async {
-            let client = Client::open(self.info(address, &self.login())?)?;
+            let client = Client::open(self.info(address, &login)?)?;
             let config = self
                 .connection(address)
                 .set_response_timeout(Some(self.connect_timeout));
@@ -229,7 +231,8 @@ mod tests {
             panic!("one server");
         };
         assert!(!format!("{config:?}").contains("secret"));
-        Access::to_data(&config, &site).expect("fine").login()
+        let access = Access::to_data(&config, &site).expect("fine");
+        access.login().expect("no file")
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Redis servers on TCP ports: alone, as a cluster, behind sentinels.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -12,7 +12,8 @@ use super::redis::PATIENCE;
 
 /// A server on a port of the loopback; gone with the value.
 pub(crate) struct Port {
-    directory: tempfile::TempDir,
+    // Holds its files.
+    _directory: tempfile::TempDir,
     child: Child,
     pub(crate) port: u16,
 }
@@ -20,12 +21,23 @@ pub(crate) struct Port {
 impl Port {
     /// A redis-server with `arguments`.
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        Self::start_as("redis-server", arguments, |directory, port| {
-            let _ = directory;
+        Self::start_as("redis-server", arguments, |_, port| {
             [
                 ["--port".to_owned(), port.to_string()],
                 ["--save".to_owned(), String::new()],
                 ["--appendonly".to_owned(), "no".to_owned()],
+            ]
+            .concat()
+        })
+    }
+
+    /// A redis-server that speaks TLS only.
+    pub(crate) fn encrypted(arguments: &[&str]) -> Self {
+        Self::start_as("redis-server", arguments, |_, port| {
+            [
+                ["--port".to_owned(), "0".to_owned()],
+                ["--tls-port".to_owned(), port.to_string()],
+                ["--save".to_owned(), String::new()],
             ]
             .concat()
         })
@@ -65,7 +77,7 @@ impl Port {
             while child.try_wait().expect("a child").is_none() {
                 if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
                     return Self {
-                        directory,
+                        _directory: directory,
                         child,
                         port,
                     };
@@ -79,10 +91,6 @@ impl Port {
 
     pub(crate) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
-    }
-
-    pub(crate) fn directory(&self) -> PathBuf {
-        self.directory.path().to_owned()
     }
 
     pub(crate) fn connection(&self) -> Connection {
