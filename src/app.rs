@@ -3,7 +3,7 @@
 //! Sockets are bound first, so that a mistake in an address shows at once and nothing runs half. The admin ports run on
 //! the caller's runtime, decisions on the workers' own.
 
-use std::{io, net::SocketAddr, num::NonZeroUsize, sync::Arc, thread, time::Duration};
+use std::{net::SocketAddr, num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
 use anyhow::Context as _;
 use tokio::{
@@ -17,7 +17,7 @@ use crate::{
     limiter::{InForce, Limiter},
     rules::{
         Rules,
-        source::{self, Watcher},
+        source::{self, Followed},
     },
     server::{
         Age, Drain, Listener, Port, Readiness, Serving, Settings as AnswerSettings, Workers,
@@ -144,11 +144,11 @@ impl App {
     /// # Errors
     /// What keeps it from serving.
     pub async fn run(self, shutdown: Shutdown, reload: Reload) -> anyhow::Result<()> {
-        let (watcher, loaded) = self.watch().context("cannot watch the rules")?;
+        let (followed, loaded) = self.follow().context("cannot follow the rules")?;
         let reloads = tokio::spawn(async move {
             loop {
                 reload.asked().await;
-                watcher.reload();
+                followed.reload();
             }
         });
         // Connections wait in the meantime; a call that came before the rules would fail for nothing.
@@ -186,15 +186,21 @@ impl App {
         self.run_with(make, shutdown).await
     }
 
-    /// Watches the rules from now on. What is returned second tells when they have been read for the first time.
-    fn watch(&self) -> io::Result<(Watcher, oneshot::Receiver<()>)> {
-        let source = &self.settings.rules.source;
+    /// Follows the rules from now on. What is returned second tells when they have been read for the first time.
+    fn follow(&self) -> anyhow::Result<(Followed, oneshot::Receiver<()>)> {
+        let source = self.settings.rules.source.source()?;
         let intake = self.intake();
         let (first, loaded) = oneshot::channel();
         let mut first = Some(first);
-        let watcher = Watcher::spawn(source.layout(), source.options(), move |read| {
+        let followed = source.follow(move |read| {
             match read {
-                source::Reload::Loaded(loaded) => intake.accept(loaded.rules),
+                source::Reload::Loaded(loaded) => {
+                    // What could not be taken in is a failed load, whatever else was.
+                    if !loaded.stale.is_empty() {
+                        intake.refuse();
+                    }
+                    intake.accept(loaded.rules);
+                }
                 source::Reload::Failed(_) => intake.refuse(),
             }
             if let Some(first) = first.take() {
@@ -202,7 +208,7 @@ impl App {
                 let _ = first.send(());
             }
         })?;
-        Ok((watcher, loaded))
+        Ok((followed, loaded))
     }
 
     /// Serves until `shutdown` begins, then finishes in order. `store` makes the store of one worker, on that worker's

@@ -119,12 +119,14 @@ impl<S: Store + 'static> Service<http::Request<Incoming>> for Grpc<S> {
         let answer = self.rls.call(request);
         async move {
             let response = answer.await?;
-            // tonic refuses a message that is too large before our code sees it.
-            if code(response.headers()) == Some(Code::OutOfRange) {
-                let metrics = &answers.settings().metrics;
-                metrics.bad_request(Bound::MessageSize.name());
+            // tonic refuses a message that is too large before our code sees it, and calls it out of range.
+            if code(response.headers()) != Some(Code::OutOfRange) {
+                return Ok(response);
             }
-            Ok(response)
+            let settings = answers.settings();
+            settings.metrics.bad_request(Bound::MessageSize.name());
+            let most = settings.bounds.max_message_size;
+            Ok(Status::invalid_argument(format!("message: larger than {most} bytes")).into_http())
         }
         .boxed()
     }

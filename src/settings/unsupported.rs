@@ -30,7 +30,6 @@ const ROWS: &[Row] = &[
         &["", "redis"],
         "only redis, or no REDIS_URL for counters in this process",
     ),
-    fatal("CONFIG_TYPE", &["", "file"], "only FILE"),
     fatal("GRPC_UDS", &[""], "only TCP: GRPC_HOST and GRPC_PORT"),
     fatal(
         "GRPC_SERVER_USE_TLS",

@@ -1,7 +1,7 @@
 //! Every instrument of the process, in one struct.
 //!
 //! The set that dashboards for envoyproxy/ratelimit read keeps its exact names, which have no `_total`: those are
-//! written by [`super::exposition`]. Our own instruments are prometheus-client's.
+//! written by `exposition.rs`. Our own instruments are prometheus-client's.
 
 use std::sync::{
     Arc,

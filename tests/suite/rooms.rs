@@ -14,7 +14,16 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("counter", &["algorithm", "request"]),
     (
         "rules",
-        &["algorithm", "counter", "request", "unit", "time"],
+        &[
+            "algorithm",
+            "counter",
+            "go_values",
+            "proto",
+            "request",
+            "secret",
+            "time",
+            "unit",
+        ],
     ),
     ("store", &["algorithm", "counter", "secret", "time"]),
     ("verdict", &["algorithm", "rules", "store"]),

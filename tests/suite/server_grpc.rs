@@ -142,7 +142,10 @@ async fn what_is_over_a_bound_is_named_and_charged_nowhere() {
     }
     let large = request(vec![descriptor("k", &"x".repeat(6_000))]);
     let status = client.should_rate_limit(large).await.unwrap_err();
-    assert_eq!(status.code(), Code::OutOfRange);
+    assert_eq!(
+        (status.code(), status.message()),
+        (Code::InvalidArgument, "message: larger than 5000 bytes")
+    );
     let series = "palang_bad_requests_total{bound=\"message_size\"}";
     assert_eq!(server.metric(series).await, 1);
     assert_eq!(server.store.calls(), 0);

@@ -2,12 +2,14 @@
 
 pub(crate) mod envoy;
 pub(crate) mod http;
+pub(crate) mod pki;
 pub(crate) mod process;
 pub(crate) mod quotas;
 pub(crate) mod redis;
 pub(crate) mod rules;
 pub(crate) mod service;
 pub(crate) mod stores;
+pub(crate) mod xds;
 
 use std::time::Duration;
 
