@@ -2,7 +2,7 @@
 
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
-    pin::pin,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -11,20 +11,20 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::{BoxFuture, FutureExt as _};
 use hyper::{body::Incoming, server::conn::http2};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::{conn::auto, graceful::GracefulConnection},
     service::TowerToHyperService,
 };
+use pin_project_lite::pin_project;
 use tokio::{
     net::TcpStream,
     time::{sleep, timeout},
 };
 use tower::Service;
 
-use super::drain::Drain;
+use super::{drain::Drain, unary::Body};
 
 /// Time a connection has to send its first byte.
 const FIRST_BYTE: Duration = Duration::from_secs(10);
@@ -73,6 +73,8 @@ where
         .max_concurrent_streams(STREAMS)
         .max_pending_accept_reset_streams(RESETS)
         .max_header_list_size(HEADERS)
+        // gRPC has no use for it.
+        .auto_date_header(false)
         .keep_alive_interval(PING.0)
         .keep_alive_timeout(PING.1)
         .serve_connection(
@@ -117,7 +119,7 @@ pub(super) async fn http(stream: TcpStream, service: axum::Router, drain: &Drain
 pub(super) trait Handler:
     Service<
         http::Request<Incoming>,
-        Response = http::Response<tonic::body::Body>,
+        Response = http::Response<Body>,
         Error = std::convert::Infallible,
     > + Clone
     + Send
@@ -128,7 +130,7 @@ pub(super) trait Handler:
 impl<S> Handler for S where
     S: Service<
             http::Request<Incoming>,
-            Response = http::Response<tonic::body::Body>,
+            Response = http::Response<Body>,
             Error = std::convert::Infallible,
         > + Clone
         + Send
@@ -225,24 +227,36 @@ struct Counted<S> {
 impl<S, R> Service<R> for Counted<S>
 where
     S: Service<R>,
-    S::Future: Send + 'static,
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
+    type Future = Counting<S::Future>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.service.poll_ready(context)
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let in_flight = self.busy.begin();
-        let answer = self.service.call(request);
-        async move {
-            let answer = answer.await;
-            drop(in_flight);
-            answer
+        Counting {
+            in_flight: self.busy.begin(),
+            answer: self.service.call(request),
         }
-        .boxed()
+    }
+}
+
+pin_project! {
+    /// An answer that is counted as in flight until it is there, or nobody waits for it.
+    struct Counting<F> {
+        #[pin]
+        answer: F,
+        in_flight: InFlight,
+    }
+}
+
+impl<F: Future> Future for Counting<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        self.project().answer.poll(context)
     }
 }

@@ -16,6 +16,7 @@ mod json;
 mod listener;
 mod metadata;
 mod rls;
+mod unary;
 mod wire;
 mod worker;
 

@@ -7,60 +7,30 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, FutureExt as _};
-use http::HeaderMap;
+use http::{Request, Response};
 use hyper::body::Incoming;
-use tonic::{Code, Request, Response, Status, body::Body, service::Routes};
+use tonic::{Status, service::Routes};
 use tower::{Service, ServiceExt as _};
 
 use super::{
     answer::{Answers, Refusal},
     bounds::Bound,
     health::HealthService,
+    unary::{self, Body, Unreadable},
 };
 use crate::{
-    proto::{
-        DESCRIPTORS,
-        envoy::service::ratelimit::v3::{
-            RateLimitRequest, RateLimitResponse,
-            rate_limit_service_server::{RateLimitService, RateLimitServiceServer},
-        },
-        grpc::health::v1::health_server::HealthServer,
-    },
+    proto::{DESCRIPTORS, grpc::health::v1::health_server::HealthServer},
     store::Store,
     telemetry::metrics::Method,
 };
 
-/// The one method.
-#[derive(Debug)]
-struct Rls<S>(Arc<Answers<S>>);
-
-#[tonic::async_trait]
-impl<S: Store + 'static> RateLimitService for Rls<S> {
-    async fn should_rate_limit(
-        &self,
-        request: Request<RateLimitRequest>,
-    ) -> Result<Response<RateLimitResponse>, Status> {
-        let _call = self.0.call(Method::ShouldRateLimit);
-        match self.0.answer(request.into_inner()).await {
-            Ok((response, _)) => Ok(Response::new(response)),
-            Err(refusal) => Err(status(&refusal)),
-        }
-    }
-}
-
-fn status(refusal: &Refusal) -> Status {
-    match refusal {
-        Refusal::BadRequest(bad) => Status::invalid_argument(bad.to_string()),
-        Refusal::Undecided(_) => Status::unavailable(refusal.to_string()),
-    }
-}
+/// The one method, which is served past tonic: nearly every call is for it.
+const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// Everything the gRPC port serves. Cheap to clone.
 #[derive(Debug)]
 pub(super) struct Grpc<S> {
     answers: Arc<Answers<S>>,
-    /// Called past the router: nearly every call is for this one.
-    rls: RateLimitServiceServer<Rls<S>>,
     others: Routes,
 }
 
@@ -68,13 +38,10 @@ impl<S> Clone for Grpc<S> {
     fn clone(&self) -> Self {
         Self {
             answers: Arc::clone(&self.answers),
-            rls: self.rls.clone(),
             others: self.others.clone(),
         }
     }
 }
-
-const RLS: &str = "/envoy.service.ratelimit.v3.RateLimitService/";
 
 impl<S: Store + 'static> Grpc<S> {
     /// The decisions of `answers`, health and reflection.
@@ -90,19 +57,17 @@ impl<S: Store + 'static> Grpc<S> {
                 .register_encoded_file_descriptor_set(DESCRIPTORS)
         };
         Ok(Self {
-            rls: RateLimitServiceServer::new(Rls(Arc::clone(&answers)))
-                .max_decoding_message_size(answers.settings().bounds.max_message_size),
+            answers,
             others: Routes::new(HealthServer::new(health))
                 .add_service(reflection().build_v1()?)
                 .add_service(reflection().build_v1alpha()?)
                 .prepare(),
-            answers,
         })
     }
 }
 
-impl<S: Store + 'static> Service<http::Request<Incoming>> for Grpc<S> {
-    type Response = http::Response<Body>;
+impl<S: Store + 'static> Service<Request<Incoming>> for Grpc<S> {
+    type Response = Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
 
@@ -110,31 +75,41 @@ impl<S: Store + 'static> Service<http::Request<Incoming>> for Grpc<S> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: http::Request<Incoming>) -> Self::Future {
-        let request = request.map(Body::new);
-        if !request.uri().path().starts_with(RLS) {
-            return self.others.clone().oneshot(request).boxed();
+    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+        if request.uri().path() == SHOULD_RATE_LIMIT {
+            let answers = Arc::clone(&self.answers);
+            // The head is dropped here, and so is no part of a future that is moved about.
+            let body = request.into_body();
+            return async move { Ok(should_rate_limit(&answers, body).await) }.boxed();
         }
-        let answers = Arc::clone(&self.answers);
-        let answer = self.rls.call(request);
-        async move {
-            let response = answer.await?;
-            // tonic refuses a message that is too large before our code sees it, and calls it out of range.
-            if code(response.headers()) != Some(Code::OutOfRange) {
-                return Ok(response);
-            }
-            let settings = answers.settings();
-            settings.metrics.bad_request(Bound::MessageSize.name());
-            let most = settings.bounds.max_message_size;
-            Ok(Status::invalid_argument(format!("message: larger than {most} bytes")).into_http())
-        }
-        .boxed()
+        let others = self.others.clone();
+        let answer = others.oneshot(request.map(tonic::body::Body::new));
+        async move { Ok(answer.await?.map(Body::Tonic)) }.boxed()
     }
 }
 
-/// The status of an answer that is nothing but a status.
-fn code(headers: &HeaderMap) -> Option<Code> {
-    headers
-        .get(Status::GRPC_STATUS)
-        .map(|status| Code::from_bytes(status.as_bytes()))
+async fn should_rate_limit<S: Store>(answers: &Answers<S>, body: Incoming) -> Response<Body> {
+    let settings = answers.settings();
+    let most = settings.bounds.max_message_size;
+    let message = match unary::read(body, most).await {
+        Ok(message) => message,
+        Err(Unreadable::TooLarge) => {
+            settings.metrics.bad_request(Bound::MessageSize.name());
+            let reason = format!("message: larger than {most} bytes");
+            return Status::invalid_argument(reason).into_http();
+        }
+        Err(Unreadable::Malformed(status)) => return status.into_http(),
+    };
+    let _call = answers.call(Method::ShouldRateLimit);
+    match answers.answer(message).await {
+        Ok((response, _)) => unary::answer(&response),
+        Err(refusal) => status(&refusal).into_http(),
+    }
+}
+
+fn status(refusal: &Refusal) -> Status {
+    match refusal {
+        Refusal::BadRequest(bad) => Status::invalid_argument(bad.to_string()),
+        Refusal::Undecided(_) => Status::unavailable(refusal.to_string()),
+    }
 }
