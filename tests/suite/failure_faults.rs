@@ -16,7 +16,7 @@ use tokio::{task::JoinSet, time::sleep};
 use tonic::transport::Channel;
 
 use crate::{
-    server_harness::{descriptor, get, request},
+    server_harness::{descriptor, request},
     support::{
         process::Process,
         proxy::{Mode, Proxy},
@@ -195,14 +195,7 @@ impl Bench {
     }
 
     async fn metric(&self, name: &str) -> u64 {
-        let metrics = get(self.process.address("metrics").await, "/metrics")
-            .await
-            .body;
-        metrics
-            .lines()
-            .filter_map(|line| line.rsplit_once(' '))
-            .find(|(found, _)| *found == name)
-            .map_or(0, |(_, value)| value.parse().expect("a number"))
+        self.process.metric(name).await
     }
 
     /// The fault begins, lasts, and ends; `kind` is what it is counted under.

@@ -3,7 +3,9 @@
 mod all_or_nothing;
 mod conformance;
 mod envoy;
+mod failure_answers;
 mod failure_faults;
+mod failure_health;
 mod failure_tls;
 mod foreign_data;
 mod model;
