@@ -5,20 +5,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full};
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use palang::proto::envoy::service::ratelimit::v3::{
     RateLimitResponse, rate_limit_response::Code, rate_limit_service_client::RateLimitServiceClient,
 };
-use prost::Message as _;
 use tokio::{task::JoinSet, time::sleep};
 use tonic::transport::Channel;
 
 use crate::{
     server_harness::{descriptor, get, request},
     support::{
-        eventually, process::Process, redis::RedisServer, rules::file, service::channel,
+        eventually,
+        h2::{Connection, Fate},
+        process::Process,
+        redis::RedisServer,
+        rules::file,
+        service::channel,
         service::struct_to_json,
     },
 };
@@ -138,29 +139,12 @@ async fn a_call_takes_no_longer_than_its_caller_waits() {
 async fn late_answers_are_counted() {
     let bench = Bench::start(&[("STORE_TIMEOUT", "5s")]).await;
     let at = bench.process.address("grpc").await;
-    let stream = tokio::net::TcpStream::connect(at).await.expect("accepted");
-    let (mut sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
-            .await
-            .expect("HTTP/2");
-    tokio::spawn(connection);
-    let message = request(vec![descriptor("error", "v")]).encode_to_vec();
-    let mut body = vec![0];
-    body.extend_from_slice(&u32::try_from(message.len()).expect("short").to_be_bytes());
-    body.extend_from_slice(&message);
     // A client that does not stop waiting by itself.
-    let call = hyper::Request::post(format!(
-        "http://{at}/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
-    ))
-    .header("content-type", "application/grpc")
-    .header("te", "trailers")
-    .header("grpc-timeout", "1n")
-    .body(Full::new(Bytes::from(body)))
-    .expect("a request");
-    let answer = sender.send_request(call).await.expect("answered");
+    let mut connection = Connection::open(at).await.expect("accepted");
+    let asked = request(vec![descriptor("error", "v")]);
+    let fate = connection.call(&asked, Some(Duration::from_nanos(1))).await;
     // UNAVAILABLE: there was no time to ask the store.
-    assert_eq!(answer.headers()["grpc-status"], "14");
-    answer.into_body().collect().await.expect("the end");
+    assert_eq!(fate, Fate::Answered(14));
     assert_eq!(bench.metric("palang_late_answers_total").await, 1);
 }
 
