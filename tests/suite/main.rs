@@ -6,6 +6,7 @@ mod envoy;
 mod failure_answers;
 mod failure_faults;
 mod failure_health;
+mod failure_kinds;
 mod failure_restarts;
 mod failure_tls;
 mod foreign_data;
