@@ -41,6 +41,8 @@ pub struct Status {
     pub code: Code,
     /// What the store said; `None` when no limit was asked, or nobody counted.
     pub outcome: Option<Outcome>,
+    /// Whether the counter is a fixed window, whose end is known whatever was asked.
+    is_aligned: bool,
     /// The policy that answered, because the store could not. [`OnFailure::Error`]: nobody answered, and the others
     /// made the verdict certain without it.
     pub policy: Option<OnFailure>,
@@ -140,6 +142,7 @@ impl Status {
         let passes = Self {
             code: Code::Ok,
             outcome: None,
+            is_aligned: false,
             policy: None,
         };
         let Step::Limited { rule, counter, .. } = step else {
@@ -165,7 +168,8 @@ impl Status {
                 ..passes
             };
         };
-        if !outcome.allowed && matches!(quota, Quota::FixedWindow { .. }) {
+        let is_aligned = matches!(quota, Quota::FixedWindow { .. });
+        if !outcome.allowed && is_aligned {
             // As the reference says it: over limit is nothing left, also where all-or-nothing left room for less.
             outcome.remaining = 0;
         }
@@ -176,18 +180,21 @@ impl Status {
                 Code::OverLimit
             },
             outcome: Some(outcome),
+            is_aligned,
             policy: (outcome.source == Source::Local).then_some(OnFailure::Local),
         }
     }
 
     /// Time until the figures change in the caller's favour, microseconds: when refused the retry time, else the
-    /// time until the counter is fresh. `None` when no limit was asked.
+    /// time until the counter is fresh. `None` when no limit was asked, and when no time helps; but a fixed window
+    /// always tells its end, as the reference does.
     pub fn reset_after(&self) -> Option<u64> {
         let outcome = self.outcome?;
-        Some(match self.code {
-            Code::Ok => outcome.reset_after,
-            Code::OverLimit => outcome.retry_after.unwrap_or(outcome.reset_after),
-        })
+        match self.code {
+            Code::Ok => Some(outcome.reset_after),
+            Code::OverLimit if self.is_aligned => outcome.retry_after.or(Some(outcome.reset_after)),
+            Code::OverLimit => outcome.retry_after,
+        }
     }
 }
 

@@ -68,6 +68,11 @@ pub struct Limit {
 }
 
 impl Limit {
+    /// What callers may call the limit: hits in one unit, or the burst where that is more.
+    pub fn most(&self) -> u64 {
+        self.quota.capacity().max(self.requests_per_unit.into())
+    }
+
     /// The limit that a request brings along.
     pub fn from_override(limit: Override) -> Self {
         Self {

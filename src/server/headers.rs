@@ -107,8 +107,9 @@ impl Headers {
 /// The binding limit's figures.
 struct Figures {
     name: String,
-    limit: u32,
-    reset: u64,
+    limit: u64,
+    /// Seconds; `None` when no time helps.
+    reset: Option<u64>,
     outcome: Outcome,
 }
 
@@ -119,8 +120,8 @@ impl Figures {
         let (_, limit) = verdict.limit(index)?;
         Some(Self {
             name: name(verdict, index),
-            limit: limit.requests_per_unit,
-            reset: whole_seconds(status.reset_after()?),
+            limit: limit.most(),
+            reset: status.reset_after().map(whole_seconds),
             outcome: status.outcome?,
         })
     }
@@ -128,7 +129,9 @@ impl Figures {
     fn push_triple(&self, headers: &mut Vec<Header>, limit: &str, remaining: &str, reset: &str) {
         push(headers, limit, self.limit.to_string());
         push(headers, remaining, self.outcome.remaining.to_string());
-        push(headers, reset, self.reset.to_string());
+        if let Some(seconds) = self.reset {
+            push(headers, reset, seconds.to_string());
+        }
     }
 
     /// Seconds until more may be taken than now.
@@ -169,11 +172,7 @@ fn policies(verdict: &Verdict) -> String {
         if !counted || rule.is_some_and(|rule| rule.shadow) {
             continue;
         }
-        let mut item = format!(
-            "{};q={}",
-            sf_string(&name(verdict, index)),
-            limit.requests_per_unit
-        );
+        let mut item = format!("{};q={}", sf_string(&name(verdict, index)), limit.most());
         // The draft counts whole seconds: a window that is none has no `w`.
         if limit.window.is_multiple_of(SECOND) {
             let _ = write!(item, ";w={}", limit.window / SECOND);

@@ -128,14 +128,18 @@ impl<S: Store + 'static> Service<http::Request<Incoming>> for Grpc<S> {
         let answer = self.rls.call(request);
         async move {
             let response = answer.await?;
-            // tonic refuses a message that is too large before our code sees it, and calls it out of range.
-            if code(response.headers()) != Some(Code::OutOfRange) {
-                return Ok(response);
-            }
+            // What tonic refuses before our code sees it. Our own answers never have these codes.
             let settings = answers.settings();
-            settings.metrics.bad_request(Bound::MessageSize.name());
-            let most = settings.bounds.max_message_size;
-            Ok(Status::invalid_argument(format!("message: larger than {most} bytes")).into_http())
+            let (bound, what) = match code(response.headers()) {
+                Some(Code::OutOfRange) => {
+                    let most = settings.bounds.max_message_size;
+                    (Bound::MessageSize, format!("larger than {most} bytes"))
+                }
+                Some(Code::Internal) => (Bound::Meaning, "not a RateLimitRequest".to_owned()),
+                _ => return Ok(response),
+            };
+            settings.metrics.bad_request(bound.name());
+            Ok(Status::invalid_argument(format!("message: {what}")).into_http())
         }
         .boxed()
     }

@@ -3,6 +3,7 @@
 mod collect;
 mod failure;
 mod rules;
+mod servers;
 mod stop;
 mod store;
 mod unsupported;
@@ -10,6 +11,7 @@ mod unsupported;
 pub use collect::{Checked, Mistake, Mistakes, check};
 pub use failure::FailureArgs;
 pub use rules::RulesArgs;
+pub use servers::{PerSecondArgs, RedisArgs};
 pub use stop::StopArgs;
 pub use store::StoreArgs;
 pub use unsupported::Unsupported;
@@ -103,7 +105,7 @@ mod tests {
         let modes = settings.modes.modes(settings.failure.failure_mode);
         assert_eq!(modes, Modes::default());
         assert_eq!(settings.server.debug_host, "127.0.0.1");
-        assert!(settings.store.redis_url.is_empty());
+        assert!(settings.store.redis.redis_url.is_empty());
     }
 
     #[test]

@@ -69,6 +69,20 @@ async fn a_second_signal_ends_it_at_once() {
 }
 
 #[tokio::test]
+async fn the_same_signal_twice_at_once_is_one_wish() {
+    let file = rules(RULES);
+    let mut process = Process::start(
+        &["serve", "--rules", path(&file)],
+        &[("SHUTDOWN_DELAY", "1s")],
+    );
+    process.address("http").await;
+    process.signal("TERM");
+    process.signal("TERM");
+    let status = process.wait(Duration::from_secs(15)).await;
+    assert_eq!(status.code(), Some(0), "it drained");
+}
+
+#[tokio::test]
 async fn hangup_reloads_and_a_bad_file_changes_nothing() {
     let file = rules(RULES);
     let process = Process::start(&["serve", "--rules", path(&file)], &[]);
