@@ -1,5 +1,5 @@
 # `make test` is the one command: it installs what is missing and runs everything.
-.PHONY: help run test check fmt lint doc tools
+.PHONY: help run test soak check fmt lint doc tools
 
 help: ## What can be made
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -9,6 +9,9 @@ run: ## Serve the example rules with counters in memory
 
 test: tools ## Install what is missing and run all tests
 	cargo test --locked --all-targets
+
+soak: tools ## Mixed faults at load, 10 minutes or SOAK_SECONDS: answered, by policy, late, lost, memory
+	cargo test --locked --release --test suite -- --ignored --nocapture --exact failure_soak::soak
 
 check: fmt lint doc ## Format, lints and docs, all of them strict
 

@@ -8,6 +8,7 @@ mod failure_faults;
 mod failure_health;
 mod failure_kinds;
 mod failure_restarts;
+mod failure_soak;
 mod failure_tls;
 mod foreign_data;
 mod model;
