@@ -10,7 +10,7 @@ use std::{ffi::OsString, io, path::Path, process::ExitCode};
 
 use clap::{CommandFactory as _, Parser};
 
-use crate::settings::{Checked, check};
+use crate::settings::{self, Checked, check};
 
 /// Exit code for a command line or settings that make no sense (EX_USAGE).
 const USAGE: u8 = 64;
@@ -42,12 +42,16 @@ enum Command {
     Decide(decide::Args),
     /// Ask a running service whether it is ready
     Healthcheck(healthcheck::Args),
+    /// Print every setting as docs/settings.md
+    #[command(hide = true)]
+    Settings,
 }
 
 /// Runs the command that `arguments` ask for.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments = as_reference(arguments.into_iter().collect());
-    match check::<Palang>(Palang::command(), &arguments) {
+    let command = settings::without_empty(Palang::command());
+    match check::<Palang>(command, &arguments) {
         Checked::Good(palang) => match palang.command {
             Command::Serve(args) => serve::run(*args),
             Command::Check(args) => check::run(&args, &mut io::stdout()).unwrap_or_else(|cause| {
@@ -56,6 +60,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             }),
             Command::Decide(args) => decide::run(args),
             Command::Healthcheck(args) => healthcheck::run(&args),
+            Command::Settings => {
+                print!("{}", settings::document());
+                ExitCode::SUCCESS
+            }
         },
         Checked::Bad(mistakes) => {
             eprint!("palang: these settings cannot be used:\n{mistakes}");

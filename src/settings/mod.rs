@@ -1,12 +1,15 @@
 //! Settings of the process: each room's own, put together. Flags and environment variables have the reference's names.
 
 mod collect;
+mod document;
+mod reference;
 mod rules;
 mod stop;
 mod store;
 mod unsupported;
 
-pub use collect::{Checked, Mistake, Mistakes, check};
+pub use collect::{Checked, Mistake, Mistakes, check, without_empty};
+pub use document::document;
 pub use rules::RulesArgs;
 pub use stop::StopArgs;
 pub use store::StoreArgs;
@@ -16,7 +19,7 @@ use crate::{
     go_values,
     rules::Modes,
     server,
-    telemetry::{logs, metrics},
+    telemetry::{logs, metrics, statsd},
 };
 
 /// Settings of the process.
@@ -38,6 +41,9 @@ pub struct Settings {
     /// The metrics.
     #[command(flatten)]
     pub metrics: metrics::Args,
+    /// The statsd receiver.
+    #[command(flatten)]
+    pub statsd: statsd::Args,
     /// The log.
     #[command(flatten)]
     pub log: logs::Args,

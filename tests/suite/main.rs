@@ -2,9 +2,11 @@
 
 mod all_or_nothing;
 mod conformance;
+mod deployments;
 mod envoy;
 mod foreign_data;
 mod model;
+mod prometheus;
 mod redis_failures;
 mod replicas;
 mod rooms;
@@ -17,6 +19,8 @@ mod server_harness;
 mod server_http;
 mod server_life;
 mod server_process;
+mod settings;
+mod statsd;
 mod store_contract;
 mod support;
 mod xds;

@@ -5,7 +5,10 @@
     reason = "a test that cannot unwrap hides what it found"
 )]
 
-use palang::store::StoreError;
+use palang::{
+    rules::{CompileError, source::Reload},
+    store::StoreError,
+};
 use proptest::{collection::vec, prelude::any, strategy::Strategy as _, test_runner};
 use serde_json::{Value, json};
 
@@ -144,7 +147,10 @@ async fn healthcheck_follows_readiness() {
     server.intake.accept(crate::server_harness::ten_an_hour());
     let ready = get(at, "/healthcheck").await;
     assert_eq!((ready.status, ready.body.as_str()), (200, "OK"));
-    server.intake.refuse();
+    server.intake.take(Reload::Failed(CompileError {
+        mistakes: Vec::new(),
+        warnings: Vec::new(),
+    }));
     assert_eq!(get(at, "/healthcheck").await.status, 200, "old rules go on");
     server.stop();
     crate::server_harness::eventually("not ready", async || {
