@@ -4,9 +4,10 @@ pub mod check;
 mod client;
 mod decide;
 mod healthcheck;
+mod reference;
 mod serve;
 
-use std::{ffi::OsString, io, path::Path, process::ExitCode};
+use std::{ffi::OsString, io, process::ExitCode};
 
 use clap::{CommandFactory as _, Parser};
 
@@ -49,7 +50,7 @@ enum Command {
 
 /// Runs the command that `arguments` ask for.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments = as_reference(arguments.into_iter().collect());
+    let arguments = reference::as_ours(arguments.into_iter().collect());
     let command = settings::without_empty(Palang::command());
     match check::<Palang>(command, &arguments) {
         Checked::Good(palang) => match palang.command {
@@ -77,18 +78,6 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The reference's program is called `ratelimit`, takes no arguments, and serves.
-fn as_reference(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    let is_reference = arguments
-        .first()
-        .and_then(|program| Path::new(program).file_name())
-        .is_some_and(|name| name == "ratelimit");
-    if is_reference && arguments.len() == 1 {
-        arguments.push("serve".into());
-    }
-    arguments
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,17 +85,5 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Palang::command().debug_assert();
-    }
-
-    #[test]
-    fn the_references_name_serves() {
-        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
-        assert_eq!(
-            as_reference(words(&["/bin/ratelimit"])),
-            words(&["/bin/ratelimit", "serve"])
-        );
-        for unchanged in [&["palang"][..], &["ratelimit", "check"], &[]] {
-            assert_eq!(as_reference(words(unchanged)), words(unchanged));
-        }
     }
 }

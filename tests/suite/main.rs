@@ -8,6 +8,7 @@ mod foreign_data;
 mod model;
 mod prometheus;
 mod redis_failures;
+mod reference_programs;
 mod replicas;
 mod rooms;
 mod rules_check;

@@ -209,5 +209,8 @@ async fn a_log_line_has_the_references_keys() {
     }
     assert_eq!(record["level"], "info");
     let time = record["@timestamp"].as_str().unwrap_or_default();
-    assert!(time.contains('T') && time.ends_with('Z'), "RFC 3339: {time}");
+    assert!(
+        time.contains('T') && time.ends_with('Z'),
+        "RFC 3339: {time}"
+    );
 }
