@@ -4,15 +4,23 @@
 use std::{
     fs,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
-    os::unix::fs::symlink,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
     path::{Path, PathBuf},
 };
 
+use palang::proto::ratelimit::config::ratelimit::v3::RateLimitUnit;
 use tempfile::TempDir;
 
 use crate::{
     server_harness::{get, post},
-    support::{eventually, process::Process, redis::RedisServer},
+    support::{
+        eventually,
+        pki::Pki,
+        process::Process,
+        redis::RedisServer,
+        xds::{AfterPush, ControlPlane},
+    },
+    xds::{chain, config},
 };
 
 const RULES: &str = "\
@@ -182,4 +190,131 @@ async fn the_references_compose_example() {
     receiver
         .line("ratelimit.service.rate_limit.ratelimit.PATH.total_hits:1|c")
         .await;
+}
+
+/// The container of Envoy Gateway 1.9: its complete environment but for TLS on the gRPC port, nobody's uid, no directory
+/// to write to, `/data` not mounted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn envoy_gateways_deployment() {
+    let home = tempfile::tempdir().expect("a directory");
+    let pki = Pki::new();
+    let certs = home.path().join("certs");
+    fs::create_dir(&certs).expect("a directory");
+    pki.install(&certs);
+    let files = ["ca.crt", "tls.crt", "tls.key"].map(|name| certs.join(name));
+    for (path, mode) in files
+        .iter()
+        .map(|file| (file.as_path(), 0o444))
+        .chain([(home.path(), 0o555), (certs.as_path(), 0o555)])
+    {
+        // The link of the binary comes first.
+        if path == home.path() {
+            named_ratelimit(path);
+        }
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
+    }
+    let [authority, certificate, key] = files.map(|file| file.display().to_string());
+    let mut plane = ControlPlane::start_with(AfterPush::Stay, Some(pki.server()));
+    let server = format!("localhost:{}", plane.address().port());
+    let redis = RedisServer::start();
+    let url = format!("127.0.0.1:{}", redis.open_port());
+    let binary = home.path().join("ratelimit").display().to_string();
+    let mut command = nobody();
+    command.push(binary.as_str());
+    let process = Process::start_as(
+        command[0],
+        &command[1..],
+        &[
+            ("RUNTIME_ROOT", "/data"),
+            ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+            ("RUNTIME_IGNOREDOTFILES", "true"),
+            ("RUNTIME_WATCH_ROOT", "false"),
+            ("LOG_LEVEL", "info"),
+            ("USE_STATSD", "false"),
+            ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+            ("CONFIG_GRPC_XDS_SERVER_URL", &server),
+            ("CONFIG_GRPC_XDS_NODE_ID", "envoy-ratelimit"),
+            ("GRPC_SERVER_TLS_CA_CERT", &authority),
+            ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
+            ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", &certificate),
+            ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", &key),
+            ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", &authority),
+            ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true"),
+            ("REDIS_SOCKET_TYPE", "tcp"),
+            ("REDIS_URL", &url),
+            ("USE_PROMETHEUS", "true"),
+            ("PROMETHEUS_ADDR", ":0"),
+            ("PROMETHEUS_MAPPER_YAML", "/etc/statsd-exporter/conf.yaml"),
+        ],
+    );
+    let [http, metrics] = [
+        process.address("http").await,
+        process.address("metrics").await,
+    ]
+    .map(|address| SocketAddr::from((Ipv4Addr::LOCALHOST, address.port())));
+    // The probes pass before there are rules, and calls fail, which the gateway takes for its failure mode.
+    assert_eq!(get(http, "/healthcheck").await.status, 200);
+    let ask = |user: &str| {
+        format!(
+            r#"{{"domain":"eg/http","descriptors":[{{"entries":[
+                {{"key":"httproute/ns/backend/rule/0/match/0/host","value":"httproute/ns/backend/rule/0/match/0/host"}},
+                {{"key":"rule-0-match-0","value":"{user}"}}]}}]}}"#
+        )
+        .into_bytes()
+    };
+    assert_eq!(post(http, "/json", &ask("ann")).await.status, 503);
+
+    let route = "httproute/ns/backend/rule/0/match/0/host";
+    // Distinct values: the key without a value, each with a counter of its own.
+    let distinct = [(route, route), ("rule-0-match-0", "")];
+    let rule = chain(&distinct, (RateLimitUnit::Week, 1), false);
+    plane.push(&[config("eg/http", vec![rule])]);
+    eventually("the first decision", async || {
+        (post(http, "/json", &ask("ann")).await.status == 200).then_some(())
+    })
+    .await;
+    assert_eq!(post(http, "/json", &ask("ann")).await.status, 429);
+    assert_eq!(post(http, "/json", &ask("bob")).await.status, 200);
+
+    let shown = async |line: &str| {
+        eventually(line, async || {
+            let page = get(metrics, "/metrics").await.body;
+            page.lines()
+                .any(|found| found.starts_with(line))
+                .then_some(())
+        })
+        .await;
+    };
+    shown("palang_xds_connected 1").await;
+    shown("palang_xds_version_info{version=\"1\"} 1").await;
+    shown("palang_xds_last_update_age_seconds ").await;
+    shown("palang_xds_rejected_total 0").await;
+
+    // A push that is no good changes nothing but what operators see.
+    let twice = chain(&distinct, (RateLimitUnit::Week, 9), false);
+    plane.push(&[config("eg/http", vec![twice.clone(), twice])]);
+    shown("ratelimit_service_config_load_error 1").await;
+    let body = get(metrics, "/metrics").await.body;
+    // The control plane insists: it may have been refused several times by now.
+    assert!(!body.contains("palang_xds_rejected_total 0"), "{body}");
+    shown("palang_xds_version_info{version=\"1\"} 1").await;
+    let debug = process.address("debug").await;
+    let page = get(debug, "/rlconfig").await.body;
+    assert!(
+        page.starts_with("# stale, all as they last were: "),
+        "{page}"
+    );
+    assert!(page.contains("unit=WEEK requests_per_unit=1,"), "{page}");
+    assert_eq!(post(http, "/json", &ask("bob")).await.status, 429);
+}
+
+/// What runs a command without any rights, as far as this test's own rights allow to give some up.
+fn nobody() -> Vec<&'static str> {
+    let setpriv = "/usr/bin/setpriv";
+    let root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
+    if root && Path::new(setpriv).exists() {
+        vec![setpriv, "--reuid=65534", "--regid=65534", "--clear-groups"]
+    } else {
+        vec!["/usr/bin/env"]
+    }
 }
