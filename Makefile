@@ -5,7 +5,7 @@ help: ## What can be made
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
 run: ## Serve the example rules with counters in memory
-	cargo run --release -- serve --rules examples/quickstart
+	cargo run --release quickstart
 
 test: tools ## Install what is missing and run all tests
 	cargo test --locked --all-targets

@@ -3,6 +3,8 @@
 //! Sockets are bound first, so that a mistake in an address shows at once and nothing runs half. The admin ports run on
 //! the caller's runtime, decisions on the workers' own.
 
+mod store;
+
 use std::{env, net::SocketAddr, num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
 use anyhow::Context as _;
@@ -20,12 +22,12 @@ use crate::{
         source::{self, Followed},
     },
     server::{
-        Age, Drain, Listener, Port, Readiness, Serving, Settings as AnswerSettings, Workers,
+        Age, Drain, Listener, Port, Readiness, Serving, Settings as AnswerSettings, Tls, Workers,
         debug_port, metrics_port, serve_admin,
     },
     settings::Settings,
     shutdown::{Reload, Shutdown, on_signals},
-    store::{Backend, DenyCache, Memory, Redis, Store, deny_cache::Refusals},
+    store::{DenyCache, Guard, Memory, Redis, Store, deny_cache::Refusals, guard},
     telemetry::{metrics::Metrics, statsd::Reporter, throttle::Throttle},
     time::Clock,
 };
@@ -39,6 +41,7 @@ pub struct App {
     settings: Settings,
     clock: Clock,
     ports: Ports,
+    tls: Option<Arc<Tls>>,
     rules: Arc<InForce>,
     metrics: Arc<Metrics>,
     readiness: Readiness,
@@ -52,10 +55,23 @@ struct Ports {
     debug: Listener,
 }
 
+impl Ports {
+    /// Each port's name and where it is.
+    fn shown(&self) -> [(&'static str, String); 4] {
+        [
+            ("grpc", &self.grpc),
+            ("http", &self.http),
+            ("metrics", &self.metrics),
+            ("debug", &self.debug),
+        ]
+        .map(|(port, listener)| (port, listener.shown()))
+    }
+}
+
 /// Where the process listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// Decisions, health and reflection over gRPC.
+    /// Decisions, health and reflection over gRPC; port 0 when that is at a Unix socket.
     pub grpc: SocketAddr,
     /// `/json` and `/healthcheck`.
     pub http: SocketAddr,
@@ -106,8 +122,15 @@ impl App {
     /// The first socket that cannot be bound, with the settings that ask for it.
     pub fn bind(settings: Settings, clock: Clock) -> anyhow::Result<Self> {
         let server = &settings.server;
+        let metrics = Arc::new(Metrics::new(settings.metrics));
+        let tls =
+            Tls::load(&server.tls, Arc::clone(&metrics)).context("cannot serve gRPC over TLS")?;
         let ports = Ports {
-            grpc: Listener::bind(&server.grpc_host, server.grpc_port, "GRPC_HOST, GRPC_PORT")?,
+            grpc: if server.grpc_uds.is_empty() {
+                Listener::bind(&server.grpc_host, server.grpc_port, "GRPC_HOST, GRPC_PORT")?
+            } else {
+                Listener::bind_path(&server.grpc_uds, "GRPC_UDS")?
+            },
             http: Listener::bind(&server.host, server.port, "HOST, PORT")?,
             metrics: Listener::bind(
                 &server.prometheus_addr.host,
@@ -121,10 +144,11 @@ impl App {
             )?,
         };
         Ok(Self {
+            tls,
             ports,
             clock,
             rules: Arc::default(),
-            metrics: Arc::new(Metrics::new(settings.metrics)),
+            metrics,
             readiness: Readiness::new(settings.rules.ready_when()),
             settings,
         })
@@ -164,10 +188,14 @@ impl App {
             .map(|options| Reporter::spawn(Arc::clone(&self.metrics), options))
             .transpose()
             .context("cannot start the statsd reporter")?;
+        let tls = self.tls.clone();
         let reloads = tokio::spawn(async move {
             loop {
                 reload.asked().await;
                 followed.reload();
+                if let Some(tls) = &tls {
+                    tls.reload();
+                }
             }
         });
         // Connections wait in the meantime; a call that came before the rules would fail for nothing.
@@ -181,31 +209,44 @@ impl App {
 
     /// Chooses the store, and serves with it.
     async fn with_store(self, shutdown: Shutdown) -> anyhow::Result<()> {
-        let store = &self.settings.store;
+        let settings = &self.settings.store;
         let clock = self.clock.clone();
-        let refusals = (store.local_cache_size_in_bytes > 0).then(|| {
+        let refusals = (settings.local_cache_size_in_bytes > 0).then(|| {
             Arc::new(Refusals::new(
-                store.local_cache_size_in_bytes,
+                settings.local_cache_size_in_bytes,
                 clock.clone(),
             ))
         });
         if let Some(refusals) = &refusals {
             self.metrics.show_refusals(Arc::clone(refusals));
         }
-        let Some(config) = store.redis(&clock) else {
+        let Some(config) = settings.redis(&clock) else {
             tracing::info!(
-                max_keys = store.memory_max_keys,
+                max_keys = settings.memory_max_keys,
                 "counters live in this process: REDIS_URL is not set"
             );
-            let memory = Arc::new(Memory::new(clock, store.memory()));
-            let make =
-                move || DenyCache::new(Backend::Memory(Arc::clone(&memory)), refusals.clone());
+            let memory = Arc::new(Memory::new(clock, settings.memory()));
+            let make = move || DenyCache::new(Arc::clone(&memory), refusals.clone());
             return self.run_with(make, shutdown).await;
         };
         tracing::info!(prefix = config.prefix, "counters live in Redis");
         let redis = Redis::connect(config).context("REDIS_URL cannot be used")?;
-        let make = move || DenyCache::new(Backend::Redis(redis.lane()), refusals.clone());
-        self.run_with(make, shutdown).await
+        let failure = &self.settings.failure;
+        let guard = Arc::new(guard::Shared::new(failure.guard(settings, &clock)));
+        self.metrics.show_store(Arc::clone(&guard));
+        let watch = store::look_after(
+            redis.clone(),
+            Arc::clone(&guard),
+            self.readiness.clone(),
+            failure,
+        );
+        let make = move || {
+            let guarded = Guard::new(redis.lane(), Arc::clone(&guard));
+            DenyCache::new(guarded, refusals.clone())
+        };
+        let ended = self.run_with(make, shutdown).await;
+        drop(watch);
+        ended
     }
 
     /// Follows the rules from now on. What is returned second tells when they have been read for the first time.
@@ -234,11 +275,15 @@ impl App {
         S: Store + 'static,
         M: Fn() -> S + Clone + Send + 'static,
     {
-        let addresses = self.addresses();
+        let listening = self.ports.shown();
         let server = &self.settings.server;
         let drain = Drain::default();
         let admin = Drain::default();
         let mut tasks = JoinSet::new();
+        let certificates = self
+            .tls
+            .clone()
+            .map(|tls| tokio::spawn(async move { tls.watch().await }));
         let debug = debug_port(Arc::clone(&self.rules), Arc::clone(&self.metrics));
         let metrics = metrics_port(&server.prometheus_path, Arc::clone(&self.metrics));
         tasks.spawn(serve_admin(self.ports.debug, debug, admin.clone()));
@@ -256,12 +301,14 @@ impl App {
                 limit: server.grpc_max_connection_age,
                 grace: server.grpc_max_connection_age_grace,
             },
+            tls: self.tls.clone(),
             max_connections: server.max_connections,
             drain: drain.clone(),
         };
         let limiter = {
             let (rules, metrics) = (Arc::clone(&self.rules), Arc::clone(&self.metrics));
-            let modes = self.settings.modes.modes();
+            let modes = self.settings.modes;
+            let modes = modes.modes(self.settings.failure.failure_mode);
             move || Limiter::new(Arc::clone(&rules), store(), modes, Arc::clone(&metrics))
         };
         let workers = Workers::start(workers(server.workers), &serving, limiter)
@@ -278,7 +325,9 @@ impl App {
                 }
             });
         }
-        tell(addresses);
+        for (port, address) in listening {
+            tracing::info!(port, address, "listening");
+        }
 
         let failed = tokio::select! {
             () = shutdown.begun() => None,
@@ -287,6 +336,9 @@ impl App {
         };
         stop(&self.settings, &self.readiness, &drain, workers).await;
         admin.end();
+        if let Some(certificates) = certificates {
+            certificates.abort();
+        }
         while tasks.join_next().await.is_some() {}
         match failed {
             None => Ok(()),
@@ -344,15 +396,4 @@ fn workers(wanted: Option<usize>) -> usize {
     wanted
         .or_else(|| thread::available_parallelism().map(NonZeroUsize::get).ok())
         .unwrap_or(1)
-}
-
-fn tell(addresses: Addresses) {
-    for (port, address) in [
-        ("grpc", addresses.grpc),
-        ("http", addresses.http),
-        ("metrics", addresses.metrics),
-        ("debug", addresses.debug),
-    ] {
-        tracing::info!(port, address = address.to_string(), "listening");
-    }
 }

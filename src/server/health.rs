@@ -2,7 +2,7 @@
 
 use std::{
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use futures_util::{Stream, StreamExt as _};
@@ -46,6 +46,10 @@ struct Facts {
     /// Domains of the rules in force; `None` before the first load.
     domains: Option<usize>,
     stopping: bool,
+    /// There is a store that has to answer once, and has not.
+    store_silent: bool,
+    /// The store fails now, and that matters.
+    store_fails: bool,
 }
 
 impl Readiness {
@@ -69,13 +73,57 @@ impl Readiness {
         self.update(|facts| facts.stopping = true);
     }
 
+    /// There is a store: not ready before it has answered once.
+    pub fn needs_store(&self) {
+        self.update(|facts| facts.store_silent = true);
+    }
+
+    /// The store has answered.
+    pub fn store_answered(&self) {
+        self.update(|facts| facts.store_silent = false);
+    }
+
+    /// The store fails now, or does not any more, and the process is not ready without it.
+    pub fn store_fails(&self, fails: bool) {
+        self.update(|facts| facts.store_fails = fails);
+    }
+
     /// Whether the process is ready.
     pub fn is_ready(&self) -> bool {
         *self.0.ready.borrow()
     }
 
+    /// Whether the process is sound by the reference's measure, which platforms take for liveness too: as ready, but a
+    /// store that failed later does not count, for a restart would not mend it.
+    pub fn is_healthy(&self) -> bool {
+        let facts = *self.facts();
+        Facts {
+            store_fails: false,
+            ..facts
+        }
+        .ready(self.0.when)
+    }
+
+    /// What keeps the process from being ready, in words.
+    pub fn missing(&self) -> Vec<&'static str> {
+        let facts = *self.facts();
+        [
+            (facts.stopping, "stopping"),
+            (!facts.has_rules(self.0.when), "no rules loaded"),
+            (facts.store_silent, "the store has not answered yet"),
+            (facts.store_fails, "the store fails"),
+        ]
+        .into_iter()
+        .filter_map(|(so, what)| so.then_some(what))
+        .collect()
+    }
+
+    fn facts(&self) -> MutexGuard<'_, Facts> {
+        self.0.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn update(&self, change: impl FnOnce(&mut Facts)) {
-        let mut facts = self.0.facts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut facts = self.facts();
         change(&mut facts);
         let ready = facts.ready(self.0.when);
         // Watchers hear of changes only.
@@ -91,12 +139,15 @@ impl Readiness {
 
 impl Facts {
     fn ready(self, when: ReadyWhen) -> bool {
-        !self.stopping
-            && match when {
-                ReadyWhen::RulesLoaded => self.domains.is_some(),
-                ReadyWhen::SomeDomain => self.domains.is_some_and(|domains| domains > 0),
-                ReadyWhen::Started => true,
-            }
+        !self.stopping && !self.store_silent && !self.store_fails && self.has_rules(when)
+    }
+
+    fn has_rules(self, when: ReadyWhen) -> bool {
+        match when {
+            ReadyWhen::RulesLoaded => self.domains.is_some(),
+            ReadyWhen::SomeDomain => self.domains.is_some_and(|domains| domains > 0),
+            ReadyWhen::Started => true,
+        }
     }
 }
 
@@ -190,6 +241,15 @@ mod tests {
             assert_eq!(readiness.is_ready(), empty, "{when:?}");
             readiness.rules_loaded(2);
             assert_eq!(readiness.is_ready(), loaded, "{when:?}");
+            readiness.needs_store();
+            assert!(!readiness.is_ready() && !readiness.is_healthy(), "{when:?}");
+            assert_eq!(readiness.missing(), ["the store has not answered yet"]);
+            readiness.store_answered();
+            assert!(readiness.is_ready(), "{when:?}");
+            readiness.store_fails(true);
+            assert!(!readiness.is_ready() && readiness.is_healthy(), "{when:?}");
+            readiness.store_fails(false);
+            assert!(readiness.is_ready(), "{when:?}");
             readiness.stopping();
             readiness.rules_loaded(3);
             assert!(!readiness.is_ready(), "{when:?}");

@@ -4,6 +4,7 @@ use std::{
     convert::Infallible,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use futures_util::future::{BoxFuture, FutureExt as _};
@@ -28,6 +29,7 @@ use crate::{
     },
     store::Store,
     telemetry::metrics::Method,
+    time::Deadline,
 };
 
 /// The one method.
@@ -41,7 +43,9 @@ impl<S: Store + 'static> RateLimitService for Rls<S> {
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let _call = self.0.call(Method::ShouldRateLimit);
-        match self.0.answer(request.into_inner()).await {
+        let deadline = request.extensions().get().copied();
+        let deadline = deadline.unwrap_or(Deadline::NEVER);
+        match self.0.answer(request.into_inner(), deadline).await {
             Ok((response, _)) => Ok(Response::new(response)),
             Err(refusal) => Err(status(&refusal)),
         }
@@ -116,20 +120,54 @@ impl<S: Store + 'static> Service<http::Request<Incoming>> for Grpc<S> {
             return self.others.clone().oneshot(request).boxed();
         }
         let answers = Arc::clone(&self.answers);
+        let mut request = request;
+        // The caller's clock runs from the head on, also while the message is on its way.
+        if let Some(deadline) = deadline(request.headers()) {
+            request.extensions_mut().insert(deadline);
+        }
         let answer = self.rls.call(request);
         async move {
             let response = answer.await?;
-            // tonic refuses a message that is too large before our code sees it, and calls it out of range.
-            if code(response.headers()) != Some(Code::OutOfRange) {
-                return Ok(response);
-            }
+            // What tonic refuses before our code sees it. Our own answers never have these codes.
             let settings = answers.settings();
-            settings.metrics.bad_request(Bound::MessageSize.name());
-            let most = settings.bounds.max_message_size;
-            Ok(Status::invalid_argument(format!("message: larger than {most} bytes")).into_http())
+            let (bound, what) = match code(response.headers()) {
+                Some(Code::OutOfRange) => {
+                    let most = settings.bounds.max_message_size;
+                    (Bound::MessageSize, format!("larger than {most} bytes"))
+                }
+                Some(Code::Internal) => (Bound::Meaning, "not a RateLimitRequest".to_owned()),
+                _ => return Ok(response),
+            };
+            settings.metrics.bad_request(bound.name());
+            Ok(Status::invalid_argument(format!("message: {what}")).into_http())
         }
         .boxed()
     }
+}
+
+/// Until when the caller waits, if it says so.
+fn deadline(headers: &HeaderMap) -> Option<Deadline> {
+    let text = headers.get("grpc-timeout")?.to_str().ok()?;
+    timeout(text).map(Deadline::after)
+}
+
+/// The protocol's form: at most 8 digits and a unit.
+fn timeout(text: &str) -> Option<Duration> {
+    let at = text.len().checked_sub(1).filter(|&digits| digits <= 8)?;
+    let (digits, unit) = text.split_at_checked(at)?;
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let number: u64 = digits.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(number * 3_600),
+        "M" => Duration::from_secs(number * 60),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return None,
+    })
 }
 
 /// The status of an answer that is nothing but a status.
@@ -137,4 +175,30 @@ fn code(headers: &HeaderMap) -> Option<Code> {
     headers
         .get(Status::GRPC_STATUS)
         .map(|status| Code::from_bytes(status.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_as_the_protocol_writes_them() {
+        for (text, expected) in [
+            ("20m", Some(Duration::from_millis(20))),
+            ("99999999n", Some(Duration::from_nanos(99_999_999))),
+            ("1H", Some(Duration::from_secs(3_600))),
+            ("2M", Some(Duration::from_secs(120))),
+            ("3S", Some(Duration::from_secs(3))),
+            ("15000u", Some(Duration::from_millis(15))),
+            ("0m", Some(Duration::ZERO)),
+            ("m", None),
+            ("", None),
+            ("123456789m", None),
+            ("+1m", None),
+            ("1s", None),
+            ("1\u{b5}", None),
+        ] {
+            assert_eq!(timeout(text), expected, "{text}");
+        }
+    }
 }

@@ -30,7 +30,7 @@ pub struct StoreArgs {
     #[arg(long, env = "REDIS_POOL_SIZE", default_value = "10", value_parser = go_values::count)]
     pub redis_pool_size: usize,
     /// Longest time to connect to Redis.
-    #[arg(long, env = "REDIS_TIMEOUT", default_value = "10s", value_parser = go_values::duration)]
+    #[arg(long, env = "REDIS_TIMEOUT", default_value = "1s", value_parser = go_values::duration)]
     pub redis_timeout: Duration,
     /// Longest time one decision may wait for the store. Envoy itself waits 20 ms by default.
     #[arg(long, env = "STORE_TIMEOUT", default_value = "15ms", value_parser = go_values::duration)]

@@ -33,12 +33,6 @@ const ROWS: &[Row] = &[
         "expected redis: memcached can neither count and compare in one step nor say what time it is; keep counters in \
          Redis (REDIS_URL) or in this process",
     ),
-    fatal("GRPC_UDS", &[""], "only TCP: GRPC_HOST and GRPC_PORT"),
-    fatal(
-        "GRPC_SERVER_USE_TLS",
-        OFF,
-        "only plain HTTP/2: end TLS in front",
-    ),
     fatal("REDIS_TYPE", &["", "single"], "only SINGLE"),
     fatal("REDIS_TLS", OFF, "only plain connections to Redis"),
     fatal("REDIS_PERSECOND", OFF, "only one Redis for all units"),
@@ -143,7 +137,7 @@ mod tests {
         let environment = |variable: &str| {
             let value = match variable {
                 "BACKEND_TYPE" => "memcache",
-                "GRPC_SERVER_USE_TLS" => "true",
+                "REDIS_PERSECOND" => "true",
                 "REDIS_TYPE" => "SINGLE",
                 "CONFIG_TYPE" => "FILE",
                 "REDIS_TLS" => "False",

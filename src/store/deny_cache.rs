@@ -17,7 +17,7 @@ use super::contract::{Store, StoreError};
 use crate::{
     algorithm::{Outcome, Quota, Source},
     counter::{Atomicity, Counter, CounterKey, Role},
-    time::{Clock, SECOND, Timestamp},
+    time::{Clock, Deadline, SECOND, Timestamp},
 };
 
 /// Longest life of an entry, microseconds: a give-back by another replica is seen within it.
@@ -135,7 +135,12 @@ impl Refusals {
         let Ok(outcome) = answer else {
             return;
         };
-        if outcome.allowed || counter.hits == 0 || counter.role == Role::Shadow {
+        // What this replica counted by itself is not what the store would say.
+        if outcome.source != Source::Counter
+            || outcome.allowed
+            || counter.hits == 0
+            || counter.role == Role::Shadow
+        {
             return;
         }
         let refusal = Refusal {
@@ -205,8 +210,17 @@ impl<S: Store> Store for DenyCache<S> {
         counters: &[Counter],
         atomicity: Atomicity,
     ) -> Vec<Result<Outcome, StoreError>> {
+        self.take_by(counters, atomicity, Deadline::NEVER).await
+    }
+
+    async fn take_by(
+        &self,
+        counters: &[Counter],
+        atomicity: Atomicity,
+        deadline: Deadline,
+    ) -> Vec<Result<Outcome, StoreError>> {
         let Some(refusals) = &self.refusals else {
-            return self.inner.take(counters, atomicity).await;
+            return self.inner.take_by(counters, atomicity, deadline).await;
         };
         let recalled: Vec<Option<Outcome>> = counters
             .iter()
@@ -214,7 +228,7 @@ impl<S: Store> Store for DenyCache<S> {
             .collect();
         refusals.count(&recalled);
         if recalled.iter().all(Option::is_none) {
-            let answers = self.inner.take(counters, atomicity).await;
+            let answers = self.inner.take_by(counters, atomicity, deadline).await;
             for (counter, answer) in counters.iter().zip(&answers) {
                 refusals.remember(counter, answer);
             }
@@ -238,7 +252,7 @@ impl<S: Store> Store for DenyCache<S> {
         let mut answers = if asked.is_empty() {
             Vec::new()
         } else {
-            self.inner.take(&asked, atomicity).await
+            self.inner.take_by(&asked, atomicity, deadline).await
         }
         .into_iter();
         counters

@@ -11,6 +11,7 @@ use super::{
     names::{Label, sanitised},
     process,
     series::{NAMES, Sums},
+    store,
 };
 
 /// What each of [`NAMES`] counts.
@@ -104,6 +105,9 @@ pub(super) fn prometheus(metrics: &Metrics) -> String {
         line(&mut text, name, value);
     }
     metrics.sources.prometheus(&mut text);
+    if let Some(guard) = metrics.store.get() {
+        store::write(&mut text, guard);
+    }
     process::write(&mut text);
     text
 }

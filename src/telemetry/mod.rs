@@ -9,6 +9,7 @@ mod process;
 mod series;
 mod sources;
 pub mod statsd;
+mod store;
 pub mod throttle;
 
 pub use series::NearRatio;

@@ -192,8 +192,8 @@ async fn the_references_compose_example() {
         .await;
 }
 
-/// The container of Envoy Gateway 1.9: its complete environment but for TLS on the gRPC port, nobody's uid, no directory
-/// to write to, `/data` not mounted.
+/// The container of Envoy Gateway 1.9: its complete environment, nobody's uid, no directory to write to, `/data` not
+/// mounted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn envoy_gateways_deployment() {
     let home = tempfile::tempdir().expect("a directory");
@@ -234,6 +234,9 @@ async fn envoy_gateways_deployment() {
             ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
             ("CONFIG_GRPC_XDS_SERVER_URL", &server),
             ("CONFIG_GRPC_XDS_NODE_ID", "envoy-ratelimit"),
+            ("GRPC_SERVER_USE_TLS", "true"),
+            ("GRPC_SERVER_TLS_CERT", &certificate),
+            ("GRPC_SERVER_TLS_KEY", &key),
             ("GRPC_SERVER_TLS_CA_CERT", &authority),
             ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
             ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", &certificate),
@@ -275,6 +278,21 @@ async fn envoy_gateways_deployment() {
     .await;
     assert_eq!(post(http, "/json", &ask("ann")).await.status, 429);
     assert_eq!(post(http, "/json", &ask("bob")).await.status, 200);
+
+    // As Envoy there: it trusts the authority, and takes any name that it vouches for.
+    let grpc = process.address("grpc").await.port();
+    let handshake = std::process::Command::new("openssl")
+        .args(["s_client", "-verify_return_error", "-alpn", "h2"])
+        .args(["-connect", &format!("127.0.0.1:{grpc}")])
+        .args(["-CAfile", &authority])
+        .stdin(std::process::Stdio::null())
+        .output()
+        .expect("openssl runs");
+    let said = String::from_utf8_lossy(&handshake.stdout);
+    assert!(
+        handshake.status.success() && said.contains("ALPN protocol: h2"),
+        "{said}"
+    );
 
     let shown = async |line: &str| {
         eventually(line, async || {

@@ -4,6 +4,8 @@ mod all_or_nothing;
 mod conformance;
 mod deployments;
 mod envoy;
+mod failure_faults;
+mod failure_tls;
 mod foreign_data;
 mod model;
 mod prometheus;

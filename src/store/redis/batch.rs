@@ -16,12 +16,11 @@ use tokio::{
 use crate::{
     algorithm::Outcome,
     counter::{Atomicity, Counter},
-    store::{Store, StoreError},
+    store::{Store, StoreError, Trouble},
 };
 
 use super::{
     Shared,
-    pool::checkout,
     script::{Packed, store_error},
 };
 
@@ -212,7 +211,7 @@ impl Worker {
     async fn connection(&mut self) -> Result<Connection, StoreError> {
         match self.held.take() {
             Some(connection) => Ok(connection),
-            None => checkout(&self.shared.pool).await,
+            None => self.shared.connection().await,
         }
     }
 
@@ -251,6 +250,10 @@ impl Worker {
                 }
                 Err(error) => {
                     fate = Fate::of(&error);
+                    let trouble = Trouble::of(&error);
+                    if trouble.reconnect && trouble.elsewhere {
+                        self.shared.moved();
+                    }
                     for (packed, reply) in requests {
                         let _ = reply.send(vec![Err(error.clone()); packed.keys.len()]);
                     }
@@ -296,10 +299,10 @@ enum Fate {
 
 impl Fate {
     fn of(error: &StoreError) -> Self {
-        match error {
-            // Redis answered: READONLY after a failover means that this is no longer the right server, though.
-            StoreError::Refused(code) if &**code != "READONLY" => Self::Sound,
-            _ => Self::Doubtful,
+        if Trouble::of(error).reconnect {
+            Self::Doubtful
+        } else {
+            Self::Sound
         }
     }
 }

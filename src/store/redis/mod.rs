@@ -3,6 +3,7 @@
 //! [`Redis`] is what a process shares: the pool and the script. A [`Lane`] is what a runtime takes decisions through.
 
 mod batch;
+mod dials;
 mod pool;
 mod script;
 
@@ -10,6 +11,9 @@ use std::sync::{
     Arc,
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
+
+use super::StoreError;
+use crate::time::Clock;
 
 pub use batch::Lane;
 pub use pool::{Config, ConfigError, SocketType};
@@ -44,6 +48,8 @@ impl Redis {
         Ok(Self(Arc::new(Shared {
             pool: pool::open(&config)?,
             script: script::Script::new(),
+            // The store's clock may be a test's, which stands still.
+            dials: dials::Dials::new(config.pool_size, Clock::system()),
             config,
             lanes: AtomicUsize::new(0),
             calls: AtomicU64::new(0),
@@ -83,6 +89,7 @@ struct Shared {
     config: Config,
     pool: deadpool_redis::Pool,
     script: script::Script,
+    dials: dials::Dials,
     lanes: AtomicUsize,
     calls: AtomicU64,
     requests: AtomicU64,
@@ -100,6 +107,23 @@ impl Shared {
     /// May each lane keep a connection between calls? Else a lane could wait for ever for one that idles elsewhere.
     fn may_hold(&self) -> bool {
         self.lanes.load(Ordering::Relaxed) <= self.config.pool_size
+    }
+
+    /// A connection for the next call, which answered a PING just now or is new. Of new ones there are few each second.
+    async fn connection(&self) -> Result<deadpool_redis::Connection, StoreError> {
+        // With more lanes than connections the wait may be for one that is there already.
+        let made = self.may_hold() && self.pool.status().available == 0;
+        if made && !self.dials.pass() {
+            return Err(StoreError::Unavailable(
+                "too many connections were made just now".into(),
+            ));
+        }
+        pool::checkout(&self.pool).await
+    }
+
+    /// What idles in the pool leads to the same server, which is not the right one any more.
+    fn moved(&self) {
+        self.pool.retain(|_, _| false);
     }
 
     fn called(&self, requests: u64) {

@@ -30,6 +30,9 @@ const SOURCE: &str = concat!(
 /// between the load and the call.
 const TRIES: usize = 2;
 
+/// What Redis says to a client too many.
+const MAX_CLIENTS: &str = "max number of clients";
+
 /// Bytes of one counter in the reply.
 const REPLY: usize = 1 + 6 * 8;
 
@@ -164,6 +167,14 @@ pub(super) fn store_error(error: &RedisError) -> StoreError {
         return StoreError::Timeout;
     }
     match error.code() {
+        // One of the few that Redis gives no word of its own.
+        Some("ERR")
+            if error
+                .detail()
+                .is_some_and(|text| text.contains(MAX_CLIENTS)) =>
+        {
+            StoreError::Refused("MAXCLIENTS".into())
+        }
         Some(code) => StoreError::Refused(code.into()),
         None => StoreError::Unavailable(error.to_string().into()),
     }

@@ -4,6 +4,7 @@ pub(crate) mod envoy;
 pub(crate) mod http;
 pub(crate) mod pki;
 pub(crate) mod process;
+pub(crate) mod proxy;
 pub(crate) mod quotas;
 pub(crate) mod redis;
 pub(crate) mod rules;

@@ -67,6 +67,16 @@ impl Process {
         .await
     }
 
+    /// Waits until it is ready.
+    pub(crate) async fn ready(&self) {
+        let http = self.address("http").await;
+        eventually("the process is ready", async || {
+            let answer = super::http::get(http, "/readyz", &[]).await.ok()?;
+            (answer.status == 200).then_some(())
+        })
+        .await;
+    }
+
     /// The log so far, as JSON records.
     pub(crate) fn records(&self) -> Vec<Value> {
         self.log()
