@@ -27,7 +27,7 @@ use crate::{
     },
     settings::Settings,
     shutdown::{Reload, Shutdown, on_signals},
-    store::{DenyCache, Guard, Memory, Redis, Store, deny_cache::Refusals, guard},
+    store::{DenyCache, Guard, Memory, PerSecond, Redis, Store, deny_cache::Refusals, guard},
     telemetry::{metrics::Metrics, statsd::Reporter, throttle::Throttle},
     time::Clock,
 };
@@ -220,7 +220,7 @@ impl App {
         if let Some(refusals) = &refusals {
             self.metrics.show_refusals(Arc::clone(refusals));
         }
-        let Some(config) = settings.redis(&clock) else {
+        let Some(config) = settings.redis(&clock)? else {
             tracing::info!(
                 max_keys = settings.memory_max_keys,
                 "counters live in this process: REDIS_URL is not set"
@@ -231,22 +231,40 @@ impl App {
         };
         tracing::info!(prefix = config.prefix, "counters live in Redis");
         let redis = Redis::connect(config).context("REDIS_URL cannot be used")?;
-        let failure = &self.settings.failure;
-        let guard = Arc::new(guard::Shared::new(failure.guard(settings, &clock)));
+        let (guard, _watch) = self.look_after(&redis);
         self.metrics.show_store(Arc::clone(&guard));
-        let watch = store::look_after(
+        let Some(config) = settings.per_second(&clock)? else {
+            let make = move || {
+                let guarded = Guard::new(redis.lane(), Arc::clone(&guard));
+                DenyCache::new(guarded, refusals.clone())
+            };
+            return self.run_with(make, shutdown).await;
+        };
+        tracing::info!("counters of seconds live in a Redis of their own");
+        let timeout = config.timeout;
+        let seconds = Redis::connect(config).context("REDIS_PERSECOND_URL cannot be used")?;
+        let (seconds_guard, _watch_seconds) = self.look_after(&seconds);
+        let make = move || {
+            // Each store has a breaker of its own: the loss of one touches only its own counters.
+            let seconds = Arc::new(Guard::new(seconds.lane(), Arc::clone(&seconds_guard)));
+            let others = Arc::new(Guard::new(redis.lane(), Arc::clone(&guard)));
+            DenyCache::new(PerSecond::new(seconds, others, timeout), refusals.clone())
+        };
+        self.run_with(make, shutdown).await
+    }
+
+    /// A guard for a Redis, and the tasks that look after it until they are dropped.
+    fn look_after(&self, redis: &Redis) -> (Arc<guard::Shared>, JoinSet<()>) {
+        let failure = &self.settings.failure;
+        let config = failure.guard(&self.settings.store, &self.clock);
+        let guard = Arc::new(guard::Shared::new(config));
+        let tasks = store::look_after(
             redis.clone(),
             Arc::clone(&guard),
             self.readiness.clone(),
             failure,
         );
-        let make = move || {
-            let guarded = Guard::new(redis.lane(), Arc::clone(&guard));
-            DenyCache::new(guarded, refusals.clone())
-        };
-        let ended = self.run_with(make, shutdown).await;
-        drop(watch);
-        ended
+        (guard, tasks)
     }
 
     /// Follows the rules from now on. What is returned second tells when they have been read for the first time.

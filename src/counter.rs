@@ -121,6 +121,31 @@ impl CounterKey {
         Self(key.into_boxed_slice())
     }
 
+    /// The length of the limit's window, microseconds.
+    pub fn window(&self) -> u64 {
+        number(&self.0[2..]).0
+    }
+
+    /// The value of the first entry of that name, and the domain, as they stand in the key: each with its length, a
+    /// long or odd one hashed.
+    pub fn entry(&self, name: &str) -> Option<(&[u8], &[u8])> {
+        let mut wanted = Vec::new();
+        push_part(&mut wanted, b'|', name);
+        let (_, mut rest) = number(&self.0[2..]);
+        let mut domain = None;
+        let mut found = false;
+        while !rest.is_empty() {
+            let (part, after) = rest.split_at(part_len(rest));
+            if found && part[0] == b'=' {
+                return Some((domain?, &part[1..]));
+            }
+            found = domain.is_some() && part == wanted;
+            domain = domain.or(Some(part));
+            rest = after;
+        }
+        None
+    }
+
     /// The key's bytes: printable ASCII without spaces and braces.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -171,6 +196,29 @@ fn push_number(key: &mut Vec<u8>, mut number: u64) {
     key.extend_from_slice(&digits[at..]);
 }
 
+/// The number at the start of `text`, and what follows it.
+fn number(text: &[u8]) -> (u64, &[u8]) {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, rest) = text.split_at(digits);
+    let number = digits.iter().fold(0u64, |number, digit| {
+        number
+            .wrapping_mul(10)
+            .wrapping_add(u64::from(digit - b'0'))
+    });
+    (number, rest)
+}
+
+/// Bytes of the part that `text` begins with: separator, length, mark, text or hash.
+fn part_len(text: &[u8]) -> usize {
+    let (length, rest) = number(&text[1..]);
+    let head = text.len() - rest.len() + 1;
+    let body = match rest.first() {
+        Some(b'#') => 32,
+        _ => usize::try_from(length).unwrap_or(usize::MAX),
+    };
+    head.saturating_add(body).min(text.len())
+}
+
 const fn hex(nibble: u8) -> u8 {
     if nibble < 10 {
         b'0' + nibble
@@ -195,6 +243,34 @@ mod tests {
             format!("{:?}", key("mongo", &[("database", "users"), ("ip", "")])),
             "1f60000000|5:mongo|8:database=5:users|2:ip=0:"
         );
+    }
+
+    #[test]
+    fn a_key_tells_its_window_and_its_entries() {
+        let long = "x".repeat(100);
+        let odd = key(
+            "d|1:a=1:b",
+            &[
+                ("path", "|6:tenant=1:a"),
+                (&long, "{}"),
+                ("tenant", "t"),
+                ("tenant", "u"),
+            ],
+        );
+        assert_eq!(odd.window(), 60_000_000);
+        assert_eq!(
+            odd.entry("tenant"),
+            Some((&b"|9:d|1:a=1:b"[..], &b"1:t"[..]))
+        );
+        assert_eq!(
+            odd.entry("path").map(|(_, value)| value),
+            Some(&b"13:|6:tenant=1:a"[..])
+        );
+        assert_eq!(odd.entry(&long).map(|(_, value)| value.len()), Some(34));
+        for absent in ["d", "t", "", "a", "d|1:a=1:b"] {
+            assert_eq!(odd.entry(absent), None, "{absent}");
+        }
+        assert_eq!(key("tenant", &[]).entry("tenant"), None);
     }
 
     #[test]

@@ -48,10 +48,13 @@ async fn follow(redis: Redis, guard: Arc<Shared>, readiness: Readiness, ready_ne
     first_answer(&redis, &guard).await;
     readiness.store_answered();
     tracing::info!("the store answers");
+    let mut failing = false;
     loop {
         let state = *states.borrow_and_update();
-        if ready_needs_store {
-            readiness.store_fails(state != State::Closed);
+        let fails = state != State::Closed;
+        if ready_needs_store && fails != failing {
+            readiness.store_fails(fails);
+            failing = fails;
         }
         if state != State::Closed {
             // Lanes are the workers': this one goes as soon as it is not needed.

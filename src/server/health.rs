@@ -46,10 +46,10 @@ struct Facts {
     /// Domains of the rules in force; `None` before the first load.
     domains: Option<usize>,
     stopping: bool,
-    /// There is a store that has to answer once, and has not.
-    store_silent: bool,
-    /// The store fails now, and that matters.
-    store_fails: bool,
+    /// Stores that have to answer once, and have not.
+    stores_silent: usize,
+    /// Stores that fail now, where that matters.
+    stores_failing: usize,
 }
 
 impl Readiness {
@@ -73,19 +73,25 @@ impl Readiness {
         self.update(|facts| facts.stopping = true);
     }
 
-    /// There is a store: not ready before it has answered once.
+    /// There is one more store: not ready before it has answered once.
     pub fn needs_store(&self) {
-        self.update(|facts| facts.store_silent = true);
+        self.update(|facts| facts.stores_silent += 1);
     }
 
-    /// The store has answered.
+    /// One more store has answered.
     pub fn store_answered(&self) {
-        self.update(|facts| facts.store_silent = false);
+        self.update(|facts| facts.stores_silent = facts.stores_silent.saturating_sub(1));
     }
 
-    /// The store fails now, or does not any more, and the process is not ready without it.
+    /// A store began to fail, or does not any more, and the process is not ready without it. Each change is told once.
     pub fn store_fails(&self, fails: bool) {
-        self.update(|facts| facts.store_fails = fails);
+        self.update(|facts| {
+            facts.stores_failing = if fails {
+                facts.stores_failing + 1
+            } else {
+                facts.stores_failing.saturating_sub(1)
+            };
+        });
     }
 
     /// Whether the process is ready.
@@ -98,7 +104,7 @@ impl Readiness {
     pub fn is_healthy(&self) -> bool {
         let facts = *self.facts();
         Facts {
-            store_fails: false,
+            stores_failing: 0,
             ..facts
         }
         .ready(self.0.when)
@@ -110,8 +116,8 @@ impl Readiness {
         [
             (facts.stopping, "stopping"),
             (!facts.has_rules(self.0.when), "no rules loaded"),
-            (facts.store_silent, "the store has not answered yet"),
-            (facts.store_fails, "the store fails"),
+            (facts.stores_silent > 0, "the store has not answered yet"),
+            (facts.stores_failing > 0, "the store fails"),
         ]
         .into_iter()
         .filter_map(|(so, what)| so.then_some(what))
@@ -139,7 +145,10 @@ impl Readiness {
 
 impl Facts {
     fn ready(self, when: ReadyWhen) -> bool {
-        !self.stopping && !self.store_silent && !self.store_fails && self.has_rules(when)
+        !self.stopping
+            && self.stores_silent == 0
+            && self.stores_failing == 0
+            && self.has_rules(when)
     }
 
     fn has_rules(self, when: ReadyWhen) -> bool {

@@ -5,6 +5,7 @@ mod document;
 mod failure;
 mod reference;
 mod rules;
+mod servers;
 mod stop;
 mod store;
 mod unsupported;
@@ -13,6 +14,7 @@ pub use collect::{Checked, Mistake, Mistakes, check, without_empty};
 pub use document::document;
 pub use failure::FailureArgs;
 pub use rules::RulesArgs;
+pub use servers::{PerSecondArgs, RedisArgs};
 pub use stop::StopArgs;
 pub use store::StoreArgs;
 pub use unsupported::Unsupported;
@@ -109,7 +111,7 @@ mod tests {
         let modes = settings.modes.modes(settings.failure.failure_mode);
         assert_eq!(modes, Modes::default());
         assert_eq!(settings.server.debug_host, "127.0.0.1");
-        assert!(settings.store.redis_url.is_empty());
+        assert!(settings.store.redis.redis_url.is_empty());
     }
 
     #[test]

@@ -192,7 +192,8 @@ pub(super) const THEIRS: &[Theirs] = &[
     differs(
         "REDIS_TIMEOUT",
         "10s",
-        "bounds connecting, as in the reference; STORE_TIMEOUT bounds what the reference leaves unbounded",
+        "bounds connecting, as in the reference, so that another address is tried soon; STORE_TIMEOUT bounds what the \
+         reference leaves unbounded",
     ),
     same("REDIS_POOL_ON_EMPTY_BEHAVIOR", "WAIT"),
     differs(
@@ -204,11 +205,16 @@ pub(super) const THEIRS: &[Theirs] = &[
     same("REDIS_STARTUP_MAX_INTERVAL", "30s"),
     same("REDIS_STARTUP_MAX_ELAPSED_TIME", "0"),
     same("REDIS_PERSECOND", "false"),
-    same("REDIS_PERSECOND_SOCKET_TYPE", "unix"),
+    differs(
+        "REDIS_PERSECOND_SOCKET_TYPE",
+        "unix",
+        "as REDIS_SOCKET_TYPE",
+    ),
     same("REDIS_PERSECOND_TYPE", "SINGLE"),
-    same(
+    differs(
         "REDIS_PERSECOND_URL",
         "/var/run/nutcracker/ratelimitpersecond.sock",
+        "as REDIS_URL: nothing is asked for at a socket nobody named",
     ),
     same("REDIS_PERSECOND_POOL_SIZE", "10"),
     same("REDIS_PERSECOND_AUTH", ""),
@@ -217,7 +223,7 @@ pub(super) const THEIRS: &[Theirs] = &[
     same("REDIS_PERSECOND_PIPELINE_WINDOW", "0"),
     same("REDIS_PERSECOND_PIPELINE_LIMIT", "0"),
     same("REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", "1"),
-    same("REDIS_PERSECOND_TIMEOUT", "10s"),
+    differs("REDIS_PERSECOND_TIMEOUT", "10s", "as REDIS_TIMEOUT"),
     same("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", "WAIT"),
     same("MEMCACHE_HOST_PORT", ""),
     same("MEMCACHE_SRV", ""),

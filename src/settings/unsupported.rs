@@ -33,9 +33,6 @@ const ROWS: &[Row] = &[
         "expected redis: memcached can neither count and compare in one step nor say what time it is; keep counters in \
          Redis (REDIS_URL) or in this process",
     ),
-    fatal("REDIS_TYPE", &["", "single"], "only SINGLE"),
-    fatal("REDIS_TLS", OFF, "only plain connections to Redis"),
-    fatal("REDIS_PERSECOND", OFF, "only one Redis for all units"),
     told("TRACING_ENABLED", OFF, "there are no traces"),
     needless(
         "GRPC_SERVER_TLS_CA_CERT",
@@ -137,10 +134,7 @@ mod tests {
         let environment = |variable: &str| {
             let value = match variable {
                 "BACKEND_TYPE" => "memcache",
-                "REDIS_PERSECOND" => "true",
-                "REDIS_TYPE" => "SINGLE",
                 "CONFIG_TYPE" => "FILE",
-                "REDIS_TLS" => "False",
                 "RUNTIME_WATCH_ROOT" => "false",
                 "EXPIRATION_JITTER_MAX_SECONDS" => "300",
                 "MEMCACHE_SRV" => "_memcache._tcp.local",

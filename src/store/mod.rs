@@ -1,10 +1,12 @@
 //! Where counters live. Knows no rule and no wire.
 
+mod apart;
 mod contract;
 pub mod deny_cache;
 mod group;
 pub mod guard;
 pub mod memory;
+mod per_second;
 pub mod redis;
 mod trouble;
 
@@ -13,4 +15,5 @@ pub use contract::{Store, StoreError};
 pub use deny_cache::DenyCache;
 pub use guard::Guard;
 pub use memory::Memory;
+pub use per_second::PerSecond;
 pub use trouble::{Kind, Trouble};

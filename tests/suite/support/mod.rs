@@ -1,5 +1,7 @@
 //! What the tests share: real parts, started for one test and gone with it.
 
+pub(crate) mod certificates;
+pub(crate) mod cluster;
 pub(crate) mod envoy;
 pub(crate) mod http;
 pub(crate) mod pki;
