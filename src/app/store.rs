@@ -37,7 +37,7 @@ pub(super) fn look_after(
         ));
     }
     readiness.needs_store();
-    tasks.spawn(follow(redis, guard, readiness, settings.ready_needs_store));
+    tasks.spawn(follow(redis, guard, readiness, settings.needs_store()));
     tasks
 }
 

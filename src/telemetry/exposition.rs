@@ -104,6 +104,7 @@ pub(super) fn prometheus(metrics: &Metrics) -> String {
         head(&mut text, name, help);
         line(&mut text, name, value);
     }
+    metrics.sources.prometheus(&mut text);
     if let Some(guard) = metrics.store.get() {
         store::write(&mut text, guard);
     }
@@ -111,8 +112,8 @@ pub(super) fn prometheus(metrics: &Metrics) -> String {
     text
 }
 
-/// Writes the counters under their statsd names.
-pub(super) fn stats(metrics: &Metrics) -> String {
+/// The counters under their statsd names.
+pub(super) fn counters(metrics: &Metrics) -> BTreeMap<String, u64> {
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
     metrics.catalogue.each(|domain, levels, sums| {
         let mut key = format!("ratelimit.service.rate_limit.{}", sanitised(domain));
@@ -150,8 +151,13 @@ pub(super) fn stats(metrics: &Metrics) -> String {
             metrics.calls[method as usize].load(Ordering::Relaxed),
         );
     }
+    lines
+}
+
+/// Writes the counters under their statsd names.
+pub(super) fn stats(metrics: &Metrics) -> String {
     let mut text = String::new();
-    for (name, value) in lines {
+    for (name, value) in counters(metrics) {
         // A name is part of a line: what would end it early is shown, not written.
         let _ = writeln!(text, "{}: {value}", name.replace(['\n', '\r'], "_"));
     }
