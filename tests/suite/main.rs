@@ -7,6 +7,7 @@ mod envoy;
 mod failure_faults;
 mod failure_tls;
 mod foreign_data;
+mod migrate;
 mod model;
 mod prometheus;
 mod redis_access;
