@@ -4,18 +4,21 @@ use std::{ffi::OsString, path::Path};
 
 /// The command line as ours: the reference's server takes no arguments, its client and its checker take flags as Go
 /// writes them, with one dash. Other names are left alone.
-pub(super) fn as_ours(arguments: Vec<OsString>) -> Vec<OsString> {
-    let name = arguments
-        .first()
-        .and_then(|program| Path::new(program).file_name())
-        .and_then(|name| name.to_str())
-        .unwrap_or_default();
-    let command = match name {
-        "ratelimit" if arguments.len() == 1 => "serve",
-        "ratelimit_client" => "decide",
-        "ratelimit_config_check" | "config_check_cmd" => "check",
-        _ => return arguments,
+///
+/// A container's `command` may come after our entry point, as `/palang /bin/ratelimit`: then the path is the program.
+pub(super) fn as_ours(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    if arguments
+        .get(1)
+        .is_some_and(|word| Path::new(word).is_absolute() && command(word).is_some())
+    {
+        arguments.remove(0);
+    }
+    let Some(command) = arguments.first().and_then(|program| command(program)) else {
+        return arguments;
     };
+    if command == "serve" && arguments.len() > 1 {
+        return arguments;
+    }
     let mut words = arguments.into_iter();
     words
         .next()
@@ -23,6 +26,16 @@ pub(super) fn as_ours(arguments: Vec<OsString>) -> Vec<OsString> {
         .chain([command.into()])
         .chain(words.map(with_two_dashes))
         .collect()
+}
+
+/// What the program of that name or path does.
+fn command(program: &OsString) -> Option<&'static str> {
+    match Path::new(program).file_name()?.to_str()? {
+        "ratelimit" => Some("serve"),
+        "ratelimit_client" => Some("decide"),
+        "ratelimit_config_check" | "config_check_cmd" => Some("check"),
+        _ => None,
+    }
 }
 
 /// `-domain` as `--domain`. A flag of one letter is ours as it is.
@@ -83,6 +96,7 @@ mod tests {
                     "--merge_domain_configs",
                 ],
             ),
+            (&["/palang", "/bin/ratelimit"], &["/bin/ratelimit", "serve"]),
             (&["palang"], &["palang"]),
             (&["ratelimit", "check", "x"], &["ratelimit", "check", "x"]),
             (&[], &[]),

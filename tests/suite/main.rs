@@ -13,6 +13,7 @@ mod failure_restarts;
 mod failure_soak;
 mod failure_tls;
 mod foreign_data;
+mod migrate;
 mod model;
 mod prometheus;
 mod redis_access;
