@@ -164,12 +164,8 @@ impl App {
     async fn with_store(self, shutdown: Shutdown) -> anyhow::Result<()> {
         let store = &self.settings.store;
         let clock = self.clock.clone();
-        let refusals = (store.local_cache_size_in_bytes > 0).then(|| {
-            Arc::new(Refusals::new(
-                store.local_cache_size_in_bytes,
-                clock.clone(),
-            ))
-        });
+        let remembered = store.remembered();
+        let refusals = (remembered > 0).then(|| Arc::new(Refusals::new(remembered, clock.clone())));
         let Some(config) = store.redis(&clock)? else {
             tracing::info!(
                 max_keys = store.memory_max_keys,

@@ -2,6 +2,7 @@
 
 mod all_or_nothing;
 mod conformance;
+mod deny_cache;
 mod envoy;
 mod foreign_data;
 mod model;
