@@ -5,6 +5,7 @@ mod conformance;
 mod deny_cache;
 mod envoy;
 mod foreign_data;
+mod lanes;
 mod model;
 mod redis_access;
 mod redis_cluster;
