@@ -39,8 +39,15 @@ pub struct DenyCache<S> {
 /// The memory itself; shared by all lanes of a process.
 #[derive(Debug)]
 pub struct Refusals {
-    entries: Cache<CounterKey, Refusal, ByBytes>,
+    entries: Cache<CounterKey, Entry, ByBytes>,
     clock: Clock,
+}
+
+#[derive(Clone, Debug)]
+enum Entry {
+    Refused(Refusal),
+    /// Hits were given back at this time: a refusal that was asked for before may come in late.
+    GivenBack(Timestamp),
 }
 
 #[derive(Clone, Debug)]
@@ -66,8 +73,8 @@ enum Recalled {
 #[derive(Clone, Debug)]
 struct ByBytes;
 
-impl Weighter<CounterKey, Refusal> for ByBytes {
-    fn weight(&self, key: &CounterKey, _: &Refusal) -> u64 {
+impl Weighter<CounterKey, Entry> for ByBytes {
+    fn weight(&self, key: &CounterKey, _: &Entry) -> u64 {
         key.as_bytes().len() as u64 + OVERHEAD
     }
 }
@@ -96,8 +103,9 @@ impl Refusals {
         if counter.role == Role::Shadow {
             return Recalled::Nothing;
         }
-        let Some(refusal) = self.entries.get(&counter.key) else {
-            return Recalled::Nothing;
+        let refusal = match self.entries.get(&counter.key) {
+            Some(Entry::Refused(refusal)) => refusal,
+            Some(Entry::GivenBack(_)) | None => return Recalled::Nothing,
         };
         let now = self.clock.now().as_micros();
         // A clock that stepped back has nothing to go by.
@@ -133,9 +141,16 @@ impl Refusals {
                 at,
                 outcome: *outcome,
             };
-            self.entries.insert(counter.key.clone(), refusal);
-        } else if counter.hits < 0 || (known && counter.hits > 0) {
-            // Given back, or there was room for less, which is taken now.
+            let last = self.entries.get(&counter.key);
+            if !matches!(last, Some(Entry::GivenBack(given)) if given >= at) {
+                let entry = Entry::Refused(refusal);
+                self.entries.insert(counter.key.clone(), entry);
+            }
+        } else if counter.hits < 0 {
+            let entry = Entry::GivenBack(self.clock.now());
+            self.entries.insert(counter.key.clone(), entry);
+        } else if known && counter.hits > 0 {
+            // There was room for less, which is taken now.
             self.forget(counter);
         }
     }

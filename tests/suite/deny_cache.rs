@@ -187,6 +187,43 @@ async fn hits_given_back_are_seen_at_once() {
     }
 }
 
+/// Decides at once, but answers single hits only when there is a permit.
+struct Late(Memory, tokio::sync::Semaphore);
+
+impl Store for Late {
+    async fn take(
+        &self,
+        counters: &[Counter],
+        atomicity: Atomicity,
+    ) -> Vec<Result<Outcome, StoreError>> {
+        let outcomes = self.0.take(counters, atomicity).await;
+        if counters[0].hits == 1 {
+            self.1.acquire().await.expect("never closed").forget();
+        }
+        outcomes
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_that_comes_in_after_a_give_back_is_not_remembered() {
+    let clock = Clock::manual(Timestamp::from_micros(START));
+    let memory = Memory::new(clock.clone(), memory::Config::default());
+    let refusals = Arc::new(Refusals::new(1 << 20, clock.clone()));
+    let late = Late(memory, tokio::sync::Semaphore::new(0));
+    let store = Arc::new(DenyCache::new(late, Some(refusals)));
+    let quota = bucket(1, 100 * SECOND, 5);
+    assert!(one(&*store, counter("k", quota, 5)).await.allowed);
+    let refused = {
+        let store = store.clone();
+        tokio::spawn(async move { one(&*store, counter("k", quota, 1)).await })
+    };
+    tokio::task::yield_now().await;
+    assert!(one(&*store, counter("k", quota, -3)).await.allowed);
+    store.inner().1.add_permits(2);
+    assert!(!refused.await.expect("runs").allowed);
+    assert!(one(&*store, counter("k", quota, 1)).await.allowed);
+}
+
 #[tokio::test]
 async fn hits_given_back_by_another_replica_are_seen_within_a_second() {
     let quota = bucket(1, 100 * SECOND, 5);
