@@ -1,6 +1,9 @@
 //! How each Redis is reached: the reference's names, and a few of our own.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::ensure;
 
@@ -227,8 +230,8 @@ fn text(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-fn file(path: &PathBuf) -> Option<PathBuf> {
-    (!path.as_os_str().is_empty()).then(|| path.clone())
+fn file(path: &Path) -> Option<PathBuf> {
+    (!path.as_os_str().is_empty()).then(|| path.to_owned())
 }
 
 /// Clap itself refuses an empty path, which here means none.
