@@ -211,12 +211,8 @@ impl App {
     async fn with_store(self, shutdown: Shutdown) -> anyhow::Result<()> {
         let settings = &self.settings.store;
         let clock = self.clock.clone();
-        let refusals = (settings.local_cache_size_in_bytes > 0).then(|| {
-            Arc::new(Refusals::new(
-                settings.local_cache_size_in_bytes,
-                clock.clone(),
-            ))
-        });
+        let remembered = settings.remembered();
+        let refusals = (remembered > 0).then(|| Arc::new(Refusals::new(remembered, clock.clone())));
         if let Some(refusals) = &refusals {
             self.metrics.show_refusals(Arc::clone(refusals));
         }

@@ -3,6 +3,7 @@
 mod all_or_nothing;
 mod bench_command;
 mod conformance;
+mod deny_cache;
 mod deployments;
 mod envoy;
 mod failure_answers;
@@ -13,6 +14,7 @@ mod failure_restarts;
 mod failure_soak;
 mod failure_tls;
 mod foreign_data;
+mod lanes;
 mod migrate;
 mod model;
 mod prometheus;
