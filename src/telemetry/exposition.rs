@@ -104,9 +104,7 @@ pub(super) fn prometheus(metrics: &Metrics) -> String {
         head(&mut text, name, help);
         line(&mut text, name, value);
     }
-    if let Some(guard) = metrics.store.get() {
-        store::write(&mut text, guard);
-    }
+    store::write(&mut text, metrics);
     process::write(&mut text);
     text
 }
