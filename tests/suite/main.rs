@@ -1,6 +1,7 @@
 //! The integration suite: one binary for all of it, over real servers.
 
 mod all_or_nothing;
+mod bench_command;
 mod conformance;
 mod envoy;
 mod failure_answers;
