@@ -4,7 +4,7 @@
 //! written by `exposition.rs`. Our own instruments are prometheus-client's.
 
 use std::sync::{
-    Arc, OnceLock,
+    Arc, Mutex, PoisonError,
     atomic::{AtomicU64, Ordering},
 };
 
@@ -81,7 +81,7 @@ pub struct Metrics {
     policy_answers: Family<PolicyLabel, Counter>,
     late_answers: Counter,
     tls_reloads: Family<ResultLabel, Counter>,
-    pub(super) store: OnceLock<Arc<guard::Shared>>,
+    pub(super) stores: Mutex<Vec<(&'static str, Arc<guard::Shared>)>>,
     registry: Registry,
     pub(super) sources: Sources,
     pub(super) timings: Timings,
@@ -246,7 +246,7 @@ impl Metrics {
             policy_answers,
             late_answers,
             tls_reloads,
-            store: OnceLock::new(),
+            stores: Mutex::default(),
             registry,
             sources: Sources::default(),
             timings: Timings::default(),
@@ -357,10 +357,10 @@ impl Metrics {
             .inc();
     }
 
-    /// Shows the figures of the store's guard from now on.
-    pub fn show_store(&self, guard: Arc<guard::Shared>) {
-        // There is one store in a process: a second one would not be shown.
-        let _ = self.store.set(guard);
+    /// Shows the figures of the guard of the store `name` from now on.
+    pub fn show_store(&self, name: &'static str, guard: Arc<guard::Shared>) {
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        stores.push((name, guard));
     }
 
     /// Counts rules that were put in force.
