@@ -3,6 +3,8 @@
 //! Sockets are bound first, so that a mistake in an address shows at once and nothing runs half. The admin ports run on
 //! the caller's runtime, decisions on the workers' own.
 
+mod store;
+
 use std::{net::SocketAddr, num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
 use anyhow::Context as _;
@@ -20,12 +22,12 @@ use crate::{
         source::{self, Followed},
     },
     server::{
-        Age, Drain, Listener, Port, Readiness, Serving, Settings as AnswerSettings, Workers,
+        Age, Drain, Listener, Port, Readiness, Serving, Settings as AnswerSettings, Tls, Workers,
         debug_port, metrics_port, serve_admin,
     },
     settings::Settings,
     shutdown::{Reload, Shutdown, on_signals},
-    store::{Backend, DenyCache, Memory, Redis, Store, deny_cache::Refusals},
+    store::{DenyCache, Guard, Memory, PerSecond, Redis, Store, deny_cache::Refusals, guard},
     telemetry::{metrics::Metrics, throttle::Throttle},
     time::Clock,
 };
@@ -39,6 +41,7 @@ pub struct App {
     settings: Settings,
     clock: Clock,
     ports: Ports,
+    tls: Option<Arc<Tls>>,
     rules: Arc<InForce>,
     metrics: Arc<Metrics>,
     readiness: Readiness,
@@ -52,10 +55,23 @@ struct Ports {
     debug: Listener,
 }
 
+impl Ports {
+    /// Each port's name and where it is.
+    fn shown(&self) -> [(&'static str, String); 4] {
+        [
+            ("grpc", &self.grpc),
+            ("http", &self.http),
+            ("metrics", &self.metrics),
+            ("debug", &self.debug),
+        ]
+        .map(|(port, listener)| (port, listener.shown()))
+    }
+}
+
 /// Where the process listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// Decisions, health and reflection over gRPC.
+    /// Decisions, health and reflection over gRPC; port 0 when that is at a Unix socket.
     pub grpc: SocketAddr,
     /// `/json` and `/healthcheck`.
     pub http: SocketAddr,
@@ -96,8 +112,15 @@ impl App {
     /// The first socket that cannot be bound, with the settings that ask for it.
     pub fn bind(settings: Settings, clock: Clock) -> anyhow::Result<Self> {
         let server = &settings.server;
+        let metrics = Arc::new(Metrics::new(settings.metrics));
+        let tls =
+            Tls::load(&server.tls, Arc::clone(&metrics)).context("cannot serve gRPC over TLS")?;
         let ports = Ports {
-            grpc: Listener::bind(&server.grpc_host, server.grpc_port, "GRPC_HOST, GRPC_PORT")?,
+            grpc: if server.grpc_uds.is_empty() {
+                Listener::bind(&server.grpc_host, server.grpc_port, "GRPC_HOST, GRPC_PORT")?
+            } else {
+                Listener::bind_path(&server.grpc_uds, "GRPC_UDS")?
+            },
             http: Listener::bind(&server.host, server.port, "HOST, PORT")?,
             metrics: Listener::bind(
                 &server.prometheus_addr.host,
@@ -111,10 +134,11 @@ impl App {
             )?,
         };
         Ok(Self {
+            tls,
             ports,
             clock,
             rules: Arc::default(),
-            metrics: Arc::new(Metrics::new(settings.metrics)),
+            metrics,
             readiness: Readiness::new(settings.rules.ready_when()),
             settings,
         })
@@ -145,10 +169,14 @@ impl App {
     /// What keeps it from serving.
     pub async fn run(self, shutdown: Shutdown, reload: Reload) -> anyhow::Result<()> {
         let (followed, loaded) = self.follow().context("cannot follow the rules")?;
+        let tls = self.tls.clone();
         let reloads = tokio::spawn(async move {
             loop {
                 reload.asked().await;
                 followed.reload();
+                if let Some(tls) = &tls {
+                    tls.reload();
+                }
             }
         });
         // Connections wait in the meantime; a call that came before the rules would fail for nothing.
@@ -162,28 +190,59 @@ impl App {
 
     /// Chooses the store, and serves with it.
     async fn with_store(self, shutdown: Shutdown) -> anyhow::Result<()> {
-        let store = &self.settings.store;
+        let settings = &self.settings.store;
         let clock = self.clock.clone();
-        let refusals = (store.local_cache_size_in_bytes > 0).then(|| {
+        let refusals = (settings.local_cache_size_in_bytes > 0).then(|| {
             Arc::new(Refusals::new(
-                store.local_cache_size_in_bytes,
+                settings.local_cache_size_in_bytes,
                 clock.clone(),
             ))
         });
-        let Some(config) = store.redis(&clock) else {
+        let Some(config) = settings.redis(&clock)? else {
             tracing::info!(
-                max_keys = store.memory_max_keys,
+                max_keys = settings.memory_max_keys,
                 "counters live in this process: REDIS_URL is not set"
             );
-            let memory = Arc::new(Memory::new(clock, store.memory()));
-            let make =
-                move || DenyCache::new(Backend::Memory(Arc::clone(&memory)), refusals.clone());
+            let memory = Arc::new(Memory::new(clock, settings.memory()));
+            let make = move || DenyCache::new(Arc::clone(&memory), refusals.clone());
             return self.run_with(make, shutdown).await;
         };
         tracing::info!(prefix = config.prefix, "counters live in Redis");
         let redis = Redis::connect(config).context("REDIS_URL cannot be used")?;
-        let make = move || DenyCache::new(Backend::Redis(redis.lane()), refusals.clone());
+        let (guard, _watch) = self.look_after(&redis);
+        self.metrics.show_store(Arc::clone(&guard));
+        let Some(config) = settings.per_second(&clock)? else {
+            let make = move || {
+                let guarded = Guard::new(redis.lane(), Arc::clone(&guard));
+                DenyCache::new(guarded, refusals.clone())
+            };
+            return self.run_with(make, shutdown).await;
+        };
+        tracing::info!("counters of seconds live in a Redis of their own");
+        let timeout = config.timeout;
+        let seconds = Redis::connect(config).context("REDIS_PERSECOND_URL cannot be used")?;
+        let (seconds_guard, _watch_seconds) = self.look_after(&seconds);
+        let make = move || {
+            // Each store has a breaker of its own: the loss of one touches only its own counters.
+            let seconds = Arc::new(Guard::new(seconds.lane(), Arc::clone(&seconds_guard)));
+            let others = Arc::new(Guard::new(redis.lane(), Arc::clone(&guard)));
+            DenyCache::new(PerSecond::new(seconds, others, timeout), refusals.clone())
+        };
         self.run_with(make, shutdown).await
+    }
+
+    /// A guard for a Redis, and the tasks that look after it until they are dropped.
+    fn look_after(&self, redis: &Redis) -> (Arc<guard::Shared>, JoinSet<()>) {
+        let failure = &self.settings.failure;
+        let config = failure.guard(&self.settings.store, &self.clock);
+        let guard = Arc::new(guard::Shared::new(config));
+        let tasks = store::look_after(
+            redis.clone(),
+            Arc::clone(&guard),
+            self.readiness.clone(),
+            failure,
+        );
+        (guard, tasks)
     }
 
     /// Follows the rules from now on. What is returned second tells when they have been read for the first time.
@@ -221,11 +280,15 @@ impl App {
         S: Store + 'static,
         M: Fn() -> S + Clone + Send + 'static,
     {
-        let addresses = self.addresses();
+        let listening = self.ports.shown();
         let server = &self.settings.server;
         let drain = Drain::default();
         let admin = Drain::default();
         let mut tasks = JoinSet::new();
+        let certificates = self
+            .tls
+            .clone()
+            .map(|tls| tokio::spawn(async move { tls.watch().await }));
         let debug = debug_port(Arc::clone(&self.rules), Arc::clone(&self.metrics));
         let metrics = metrics_port(&server.prometheus_path, Arc::clone(&self.metrics));
         tasks.spawn(serve_admin(self.ports.debug, debug, admin.clone()));
@@ -243,12 +306,14 @@ impl App {
                 limit: server.grpc_max_connection_age,
                 grace: server.grpc_max_connection_age_grace,
             },
+            tls: self.tls.clone(),
             max_connections: server.max_connections,
             drain: drain.clone(),
         };
         let limiter = {
             let (rules, metrics) = (Arc::clone(&self.rules), Arc::clone(&self.metrics));
-            let modes = self.settings.modes.modes();
+            let modes = self.settings.modes;
+            let modes = modes.modes(self.settings.failure.failure_mode);
             move || Limiter::new(Arc::clone(&rules), store(), modes, Arc::clone(&metrics))
         };
         let workers = Workers::start(workers(server.workers), &serving, limiter)
@@ -265,7 +330,9 @@ impl App {
                 }
             });
         }
-        tell(addresses);
+        for (port, address) in listening {
+            tracing::info!(port, address, "listening");
+        }
 
         let failed = tokio::select! {
             () = shutdown.begun() => None,
@@ -274,6 +341,9 @@ impl App {
         };
         stop(&self.settings, &self.readiness, &drain, workers).await;
         admin.end();
+        if let Some(certificates) = certificates {
+            certificates.abort();
+        }
         while tasks.join_next().await.is_some() {}
         match failed {
             None => Ok(()),
@@ -331,15 +401,4 @@ fn workers(wanted: Option<usize>) -> usize {
     wanted
         .or_else(|| thread::available_parallelism().map(NonZeroUsize::get).ok())
         .unwrap_or(1)
-}
-
-fn tell(addresses: Addresses) {
-    for (port, address) in [
-        ("grpc", addresses.grpc),
-        ("http", addresses.http),
-        ("metrics", addresses.metrics),
-        ("debug", addresses.debug),
-    ] {
-        tracing::info!(port, address = address.to_string(), "listening");
-    }
 }

@@ -9,6 +9,7 @@ use crate::{
     rules::{Modes, Rules},
     store::{Store, StoreError},
     telemetry::metrics::{Metrics, RuleSeries},
+    time::Deadline,
     verdict::Verdict,
 };
 
@@ -54,17 +55,23 @@ impl<S: Store> Limiter<S> {
     }
 
     /// May the request go through? Charges the counters it touches. One snapshot of the rules serves the whole
-    /// request, and there is one round trip to the store at most.
+    /// request, and there is one round trip to the store at most. After `deadline` nobody waits for the answer.
     ///
     /// # Errors
     /// [`Undecided`], when there is no answer to give.
-    pub async fn decide(&self, request: &Request) -> Result<Verdict, Undecided> {
+    pub async fn decide(
+        &self,
+        request: &Request,
+        deadline: Deadline,
+    ) -> Result<Verdict, Undecided> {
         let snapshot = self.rules.0.load_full().ok_or(Undecided::NoRules)?;
         let plan = snapshot.rules.plan(request, self.modes);
         let outcomes = if plan.counters.is_empty() {
             Vec::new()
         } else {
-            self.store.take(&plan.counters, plan.atomicity).await
+            self.store
+                .take_by(&plan.counters, plan.atomicity, deadline)
+                .await
         };
         let verdict = Verdict::new(plan, outcomes)?;
         self.metrics.decided(&verdict, request, &snapshot.series);

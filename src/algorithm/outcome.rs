@@ -35,4 +35,6 @@ pub enum Source {
     Counter,
     /// A refusal that was remembered: the counter was not asked.
     DenyCache,
+    /// This replica's own count, kept while the store cannot decide.
+    Local,
 }

@@ -74,6 +74,13 @@ pub fn run(args: &Args, out: &mut impl Write) -> io::Result<ExitCode> {
                 )?;
             }
             list(out, &[], &loaded.warnings)?;
+            if loaded.rules.domains().next().is_none() {
+                let label = if args.strict { "error" } else { "warning" };
+                writeln!(out, "{label}: no rule file: every request would pass")?;
+                if args.strict {
+                    return Ok(ExitCode::FAILURE);
+                }
+            }
             writeln!(
                 out,
                 "ok: {} in {} of {}, {}, hash {:016x}",

@@ -13,6 +13,9 @@ use clap::{CommandFactory as _, Parser};
 
 use crate::settings::{Checked, check};
 
+/// Where a clone of the project has its example rules.
+const QUICKSTART: &str = "examples/quickstart";
+
 /// Exit code for a command line or settings that make no sense (EX_USAGE).
 const USAGE: u8 = 64;
 
@@ -24,6 +27,7 @@ const USAGE: u8 = 64;
     arg_required_else_help = true,
     after_help = "\
 Examples:
+  palang quickstart
   palang serve --rules examples/quickstart
   palang check examples/quickstart
   palang decide --domain mongo --descriptor database=users
@@ -39,6 +43,8 @@ struct Palang {
 enum Command {
     /// Answer requests
     Serve(Box<serve::Args>),
+    /// Answer requests by the example rules, with counters in memory: `serve --rules examples/quickstart`
+    Quickstart,
     Check(check::Args),
     /// Ask a running service, as a proxy would, and show what it says
     Decide(decide::Args),
@@ -54,6 +60,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match check::<Palang>(Palang::command(), &arguments) {
         Checked::Good(palang) => match palang.command {
             Command::Serve(args) => serve::run(*args),
+            Command::Quickstart => run(["palang", "serve", "--rules", QUICKSTART].map(Into::into)),
             Command::Check(args) => check::run(&args, &mut io::stdout()).unwrap_or_else(|cause| {
                 eprintln!("palang: cannot write what was found: {cause}");
                 ExitCode::FAILURE

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     algorithm::MAX,
-    counter::{Atomicity, Counter, CounterKey, Role},
+    counter::{Atomicity, Counter, CounterKey, OnFailure, Role},
     request::{Descriptor, Entry, Request},
 };
 
@@ -21,6 +21,8 @@ pub struct Modes {
     pub quota: bool,
     /// Every request is charged all or nothing, also where the domain does not ask for it.
     pub all_or_nothing: bool,
+    /// What is answered when the store cannot decide, where the rule does not say.
+    pub on_store_failure: OnFailure,
 }
 
 /// A request's way through the rules. `steps[i]` belongs to `request.descriptors[i]`.
@@ -188,6 +190,7 @@ impl Rules {
             quota: limit.quota,
             hits: weigh(descriptor.hits, limit.cost),
             role: role(rule, modes),
+            on_failure: limit.on_store_failure.unwrap_or(modes.on_store_failure),
         });
         step
     }
@@ -283,6 +286,7 @@ fn brought(
             Modes { quota: true, .. } => Role::Quota,
             _ => Role::Enforced,
         },
+        on_failure: modes.on_store_failure,
     });
     step
 }

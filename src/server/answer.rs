@@ -19,7 +19,7 @@ use crate::{
         metrics::{Call, Method, Metrics},
         throttle::Throttle,
     },
-    time::Clock,
+    time::{Clock, Deadline},
 };
 
 /// Answers requests, in Envoy's words. One for each worker.
@@ -83,20 +83,25 @@ impl<S: Store> Answers<S> {
         self.settings.metrics.call(method)
     }
 
-    /// Decides a request.
+    /// Decides a request for a caller that waits until `deadline`.
     ///
     /// # Errors
     /// [`Refusal`]. Nothing was charged where it is a bad request.
     pub(super) async fn answer(
         &self,
         message: RateLimitRequest,
+        deadline: Deadline,
     ) -> Result<(RateLimitResponse, Vec<Header>), Refusal> {
         let addends = self.settings.metadata.then(|| Addends::of(&message));
         let request = wire::request(message, &self.settings.bounds).inspect_err(|bad| {
             self.settings.metrics.bad_request(bad.bound().name());
             tracing::debug!(%bad, "refused a request");
         })?;
-        let verdict = match self.limiter.decide(&request).await {
+        let decided = self.limiter.decide(&request, deadline).await;
+        if deadline.is_past() {
+            self.settings.metrics.late_answer();
+        }
+        let verdict = match decided {
             Ok(verdict) => verdict,
             Err(undecided) => return Err(self.failed(undecided)),
         };
@@ -127,8 +132,8 @@ impl<S: Store> Answers<S> {
 /// For the log: with the store's own words, which may name an address.
 fn reason(undecided: &Undecided) -> String {
     match undecided {
-        Undecided::Store(StoreError::Unavailable(cause)) => format!("{undecided}: {cause}"),
-        _ => undecided.to_string(),
+        Undecided::Store(error) => error.cause(),
+        Undecided::NoRules => undecided.to_string(),
     }
 }
 
@@ -141,6 +146,8 @@ fn undecided(undecided: &Undecided) -> &'static str {
         Undecided::Store(StoreError::Refused(_)) => "the store refused the call",
         Undecided::Store(StoreError::ForeignState) => "a counter holds foreign data",
         Undecided::Store(StoreError::Full) => "the store is full",
+        Undecided::Store(StoreError::Open) => "the store is not asked, it failed just now",
+        Undecided::Store(StoreError::Overloaded) => "too many calls wait for the store",
     }
 }
 

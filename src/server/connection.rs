@@ -1,7 +1,6 @@
 //! One connection from its first byte to its end: age, graceful close, and what happens to those that never speak.
 
 use std::{
-    hash::{BuildHasher as _, Hasher as _, RandomState},
     pin::{Pin, pin},
     sync::{
         Arc,
@@ -19,12 +18,13 @@ use hyper_util::{
 };
 use pin_project_lite::pin_project;
 use tokio::{
-    net::TcpStream,
+    io::{AsyncRead, AsyncWrite},
     time::{sleep, timeout},
 };
 use tower::Service;
 
-use super::{drain::Drain, unary::Body};
+use super::{drain::Drain, socket::Socket, tls::Tls, unary::Body};
+use crate::time::jittered;
 
 /// Time a connection has to send its first byte.
 const FIRST_BYTE: Duration = Duration::from_secs(10);
@@ -59,14 +59,36 @@ pub struct Age {
 }
 
 /// Serves gRPC on a connection until it ends.
-pub(super) async fn grpc<S>(stream: TcpStream, service: S, age: Age, drain: &Drain)
+pub(super) async fn grpc<S>(socket: Socket, tls: Option<&Tls>, service: S, age: Age, drain: &Drain)
 where
     S: Handler,
     S::Future: Send,
 {
-    if !speaks(&stream, drain).await {
+    if !speaks(&socket, drain).await {
         return;
     }
+    let Some(tls) = tls else {
+        return grpc_over(socket, service, age, drain).await;
+    };
+    let stream = tokio::select! {
+        stream = tls.accept(socket) => stream,
+        // It never came to a call.
+        () = drain.begun() => None,
+    };
+    if let Some(stream) = stream {
+        grpc_over(stream, service, age, drain).await;
+    }
+}
+
+async fn grpc_over<S>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    service: S,
+    age: Age,
+    drain: &Drain,
+) where
+    S: Handler,
+    S::Future: Send,
+{
     let busy = Busy::default();
     let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
@@ -88,7 +110,7 @@ where
 }
 
 /// Serves HTTP/1 or HTTP/2, as the client speaks, until the connection ends.
-pub(super) async fn http(stream: TcpStream, service: axum::Router, drain: &Drain) {
+pub(super) async fn http(stream: Socket, service: axum::Router, drain: &Drain) {
     if !speaks(&stream, drain).await {
         return;
     }
@@ -139,7 +161,7 @@ impl<S> Handler for S where
 }
 
 /// Waits for the first byte, or for the end of waiting.
-async fn speaks(stream: &TcpStream, drain: &Drain) -> bool {
+async fn speaks(stream: &Socket, drain: &Drain) -> bool {
     tokio::select! {
         first = timeout(FIRST_BYTE, stream.readable()) => matches!(first, Ok(Ok(()))),
         () = drain.begun() => false,
@@ -150,7 +172,7 @@ async fn drive<C: GracefulConnection>(connection: C, busy: &Busy, age: Option<Ag
     let mut connection = pin!(connection);
     let old = async {
         match age {
-            Some(age) => sleep(jittered(age.limit)).await,
+            Some(age) => sleep(jittered(age.limit, 0.1)).await,
             None => std::future::pending().await,
         }
     };
@@ -176,12 +198,6 @@ async fn drive<C: GracefulConnection>(connection: C, busy: &Busy, age: Option<Ag
         () = lingered => {}
         () = grace => {}
     }
-}
-
-/// `limit` give or take 10 %, so that connections opened together do not all go together.
-fn jittered(limit: Duration) -> Duration {
-    let random = RandomState::new().build_hasher().finish() % 2_001;
-    limit.mul_f64(0.9 + random as f64 / 10_000.0)
 }
 
 /// The calls of one connection that are in flight.

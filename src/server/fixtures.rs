@@ -38,6 +38,7 @@ pub(super) fn per(requests_per_unit: u32, unit: Unit) -> Limit {
             window: unit.micros(),
         },
         cost: 1,
+        on_store_failure: None,
     }
 }
 

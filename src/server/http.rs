@@ -1,4 +1,4 @@
-//! The HTTP port: `/json` decides, `/healthcheck` tells whether the process is ready.
+//! The HTTP port: `/json` decides, `/livez`, `/readyz` and `/healthcheck` tell how the process is.
 
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
@@ -25,6 +25,7 @@ use crate::{
     proto::envoy::service::ratelimit::v3::{RateLimitResponse, rate_limit_response::Code},
     store::Store,
     telemetry::metrics::Method,
+    time::Deadline,
 };
 
 /// Longest time a body may take to arrive.
@@ -40,15 +41,34 @@ pub(super) fn router<S: Store + 'static>(answers: Arc<Answers<S>>, readiness: Re
     Router::new()
         .route("/json", post(decide::<S>))
         .with_state(answers)
-        .route("/healthcheck", any(healthcheck).with_state(readiness))
+        .route(
+            "/healthcheck",
+            any(healthcheck).with_state(readiness.clone()),
+        )
+        .route("/readyz", any(readyz).with_state(readiness))
+        .route("/livez", any(livez))
 }
 
 async fn healthcheck(State(readiness): State<Readiness>) -> Response {
-    if readiness.is_ready() {
+    if readiness.is_healthy() {
         "OK".into_response()
     } else {
         StatusCode::INTERNAL_SERVER_ERROR.into_response()
     }
+}
+
+/// Whether calls should come here, and if not why.
+async fn readyz(State(readiness): State<Readiness>) -> Response {
+    if readiness.is_ready() {
+        return "ready\n".into_response();
+    }
+    let missing = readiness.missing().join("\n");
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{missing}\n")).into_response()
+}
+
+/// Whether the process lives: it answers. Nothing that is wrong elsewhere is mended by a restart.
+async fn livez() -> &'static str {
+    "alive\n"
 }
 
 async fn decide<S: Store + 'static>(
@@ -75,7 +95,7 @@ async fn decide<S: Store + 'static>(
             return failure(StatusCode::BAD_REQUEST, &mistake.to_string());
         }
     };
-    match answers.answer(message).await {
+    match answers.answer(message, Deadline::NEVER).await {
         Ok((response, headers)) => answer(&response, &headers),
         Err(refusal) => {
             let status = match refusal {

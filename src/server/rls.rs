@@ -4,11 +4,13 @@ use std::{
     convert::Infallible,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use futures_util::future::{BoxFuture, FutureExt as _};
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
+use tokio::time::timeout;
 use tonic::{Status, service::Routes};
 use tower::{Service, ServiceExt as _};
 
@@ -22,10 +24,14 @@ use crate::{
     proto::{DESCRIPTORS, grpc::health::v1::health_server::HealthServer},
     store::Store,
     telemetry::metrics::Method,
+    time::Deadline,
 };
 
 /// The one method, which is served past tonic: nearly every call is for it.
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// Longest time for a message to arrive: what never does must not be held for ever.
+const RECEIVE: Duration = Duration::from_secs(10);
 
 /// Everything the gRPC port serves. Cheap to clone.
 #[derive(Debug)]
@@ -78,9 +84,11 @@ impl<S: Store + 'static> Service<Request<Incoming>> for Grpc<S> {
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
         if request.uri().path() == SHOULD_RATE_LIMIT {
             let answers = Arc::clone(&self.answers);
+            // The caller's clock runs from the head on, also while the message is on its way.
+            let deadline = deadline(request.headers()).unwrap_or(Deadline::NEVER);
             // The head is dropped here, and so is no part of a future that is moved about.
             let body = request.into_body();
-            return async move { Ok(should_rate_limit(&answers, body).await) }.boxed();
+            return async move { Ok(should_rate_limit(&answers, body, deadline).await) }.boxed();
         }
         let others = self.others.clone();
         let answer = others.oneshot(request.map(tonic::body::Body::new));
@@ -88,20 +96,29 @@ impl<S: Store + 'static> Service<Request<Incoming>> for Grpc<S> {
     }
 }
 
-async fn should_rate_limit<S: Store>(answers: &Answers<S>, body: Incoming) -> Response<Body> {
+async fn should_rate_limit<S: Store>(
+    answers: &Answers<S>,
+    body: Incoming,
+    deadline: Deadline,
+) -> Response<Body> {
     let settings = answers.settings();
     let most = settings.bounds.max_message_size;
-    let message = match unary::read(body, most).await {
+    let read = timeout(RECEIVE, unary::read(body, most))
+        .await
+        .unwrap_or(Err(Unreadable::TooSlow));
+    let message = match read {
         Ok(message) => message,
-        Err(Unreadable::TooLarge) => {
-            settings.metrics.bad_request(Bound::MessageSize.name());
-            let reason = format!("message: larger than {most} bytes");
-            return Status::invalid_argument(reason).into_http();
+        Err(unreadable) => {
+            let bound = match unreadable {
+                Unreadable::TooLarge => Bound::MessageSize,
+                Unreadable::TooSlow | Unreadable::Malformed(_) => Bound::Meaning,
+            };
+            settings.metrics.bad_request(bound.name());
+            return unreadable.status(most).into_http();
         }
-        Err(Unreadable::Malformed(status)) => return status.into_http(),
     };
     let _call = answers.call(Method::ShouldRateLimit);
-    match answers.answer(message).await {
+    match answers.answer(message, deadline).await {
         Ok((response, _)) => unary::answer(&response),
         Err(refusal) => status(&refusal).into_http(),
     }
@@ -111,5 +128,55 @@ fn status(refusal: &Refusal) -> Status {
     match refusal {
         Refusal::BadRequest(bad) => Status::invalid_argument(bad.to_string()),
         Refusal::Undecided(_) => Status::unavailable(refusal.to_string()),
+    }
+}
+
+/// Until when the caller waits, if it says so.
+fn deadline(headers: &HeaderMap) -> Option<Deadline> {
+    let text = headers.get("grpc-timeout")?.to_str().ok()?;
+    patience(text).map(Deadline::after)
+}
+
+/// The protocol's form: at most 8 digits and a unit.
+fn patience(text: &str) -> Option<Duration> {
+    let at = text.len().checked_sub(1).filter(|&digits| digits <= 8)?;
+    let (digits, unit) = text.split_at_checked(at)?;
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let number: u64 = digits.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(number * 3_600),
+        "M" => Duration::from_secs(number * 60),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_as_the_protocol_writes_them() {
+        for (text, expected) in [
+            ("20m", Some(Duration::from_millis(20))),
+            ("99999999n", Some(Duration::from_nanos(99_999_999))),
+            ("1H", Some(Duration::from_secs(3_600))),
+            ("2M", Some(Duration::from_secs(120))),
+            ("3S", Some(Duration::from_secs(3))),
+            ("15000u", Some(Duration::from_millis(15))),
+            ("0m", Some(Duration::ZERO)),
+            ("m", None),
+            ("", None),
+            ("123456789m", None),
+            ("+1m", None),
+            ("1s", None),
+            ("1\u{b5}", None),
+        ] {
+            assert_eq!(patience(text), expected, "{text}");
+        }
     }
 }

@@ -22,8 +22,23 @@ const PREFIX: usize = 5;
 pub(super) enum Unreadable {
     /// More bytes than the bound.
     TooLarge,
+    /// It took too long to arrive.
+    TooSlow,
     /// It is not one gRPC message of that type; with what the caller is told.
     Malformed(Status),
+}
+
+impl Unreadable {
+    /// What the caller is told, where `most` bytes are the bound.
+    pub(super) fn status(self, most: usize) -> Status {
+        match self {
+            Self::TooLarge => {
+                Status::invalid_argument(format!("message: larger than {most} bytes"))
+            }
+            Self::TooSlow => Status::cancelled("message: it did not arrive in time"),
+            Self::Malformed(status) => status,
+        }
+    }
 }
 
 /// Reads the one message of a call, of at most `most` bytes.
@@ -92,7 +107,7 @@ impl Received {
 }
 
 fn malformed(reason: &str) -> Unreadable {
-    Unreadable::Malformed(Status::internal(reason))
+    Unreadable::Malformed(Status::invalid_argument(format!("message: {reason}")))
 }
 
 /// The length that the prefix announces.

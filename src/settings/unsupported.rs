@@ -30,15 +30,6 @@ const ROWS: &[Row] = &[
         &["", "redis"],
         "only redis, or no REDIS_URL for counters in this process",
     ),
-    fatal("GRPC_UDS", &[""], "only TCP: GRPC_HOST and GRPC_PORT"),
-    fatal(
-        "GRPC_SERVER_USE_TLS",
-        OFF,
-        "only plain HTTP/2: end TLS in front",
-    ),
-    fatal("REDIS_TYPE", &["", "single"], "only SINGLE"),
-    fatal("REDIS_TLS", OFF, "only plain connections to Redis"),
-    fatal("REDIS_PERSECOND", OFF, "only one Redis for all units"),
     told("USE_STATSD", OFF, "metrics are at PROMETHEUS_ADDR"),
     told("USE_DOG_STATSD", OFF, "metrics are at PROMETHEUS_ADDR"),
     told(
@@ -50,7 +41,7 @@ const ROWS: &[Row] = &[
     told(
         "GRPC_SERVER_TLS_CA_CERT",
         &[""],
-        "the reference does not read it either",
+        "the reference does not read it either: GRPC_CLIENT_TLS_CACERT asks clients for certificates",
     ),
 ];
 
@@ -127,10 +118,7 @@ mod tests {
         let environment = |variable: &str| {
             let value = match variable {
                 "BACKEND_TYPE" => "memcache",
-                "GRPC_SERVER_USE_TLS" => "true",
-                "REDIS_TYPE" => "SINGLE",
                 "CONFIG_TYPE" => "FILE",
-                "REDIS_TLS" => "False",
                 "USE_STATSD" => "true",
                 _ => return None,
             };
@@ -140,7 +128,7 @@ mod tests {
         let names = |list: &[Mistake]| -> Vec<String> {
             list.iter().map(|mistake| mistake.setting.clone()).collect()
         };
-        assert_eq!(names(&found.fatal), ["BACKEND_TYPE", "GRPC_SERVER_USE_TLS"]);
+        assert_eq!(names(&found.fatal), ["BACKEND_TYPE"]);
         assert_eq!(names(&found.told), ["USE_STATSD"]);
         assert_eq!(Unsupported::of(|_| None), Unsupported::default());
     }

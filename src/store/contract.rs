@@ -2,9 +2,12 @@
 
 use std::{future::Future, sync::Arc};
 
+use tokio::time::timeout_at;
+
 use crate::{
     algorithm::Outcome,
     counter::{Atomicity, Counter},
+    time::Deadline,
 };
 
 /// Where counters live.
@@ -22,6 +25,54 @@ pub trait Store: Send + Sync {
         counters: &[Counter],
         atomicity: Atomicity,
     ) -> impl Future<Output = Vec<Result<Outcome, StoreError>>> + Send;
+
+    /// The same, for a caller that is gone after `deadline`: its counters are then answered [`StoreError::Timeout`],
+    /// and nothing is sent for them that was not sent yet. A store that stands before another passes the deadline on.
+    fn take_by(
+        &self,
+        counters: &[Counter],
+        atomicity: Atomicity,
+        deadline: Deadline,
+    ) -> impl Future<Output = Vec<Result<Outcome, StoreError>>> + Send {
+        async move {
+            let Some(at) = deadline.instant() else {
+                return self.take(counters, atomicity).await;
+            };
+            // Dropping a call is how a caller goes.
+            timeout_at(at.into(), self.take(counters, atomicity))
+                .await
+                .unwrap_or_else(|_| vec![Err(StoreError::Timeout); counters.len()])
+        }
+    }
+}
+
+impl StoreError {
+    /// For the log: with the store's own words, which may name an address, and never a password.
+    pub fn cause(&self) -> String {
+        match self {
+            Self::Unavailable(cause) => format!("{self}: {cause}"),
+            _ => self.to_string(),
+        }
+    }
+}
+
+impl<S: Store> Store for Arc<S> {
+    fn take(
+        &self,
+        counters: &[Counter],
+        atomicity: Atomicity,
+    ) -> impl Future<Output = Vec<Result<Outcome, StoreError>>> + Send {
+        (**self).take(counters, atomicity)
+    }
+
+    fn take_by(
+        &self,
+        counters: &[Counter],
+        atomicity: Atomicity,
+        deadline: Deadline,
+    ) -> impl Future<Output = Vec<Result<Outcome, StoreError>>> + Send {
+        (**self).take_by(counters, atomicity, deadline)
+    }
 }
 
 /// Why a store could not decide a counter.
@@ -42,4 +93,10 @@ pub enum StoreError {
     /// The store is at its bound (keys in memory, calls in a queue).
     #[error("the store is full")]
     Full,
+    /// The store failed just now, and is left alone for a while.
+    #[error("the store is not asked, it failed just now")]
+    Open,
+    /// So many calls wait for the store already that one more would only wait too.
+    #[error("too many calls wait for the store")]
+    Overloaded,
 }

@@ -14,7 +14,7 @@ use super::contract::{Store, StoreError};
 use crate::{
     algorithm::{Outcome, Quota, Source},
     counter::{Atomicity, Counter, CounterKey, Role},
-    time::{Clock, SECOND, Timestamp},
+    time::{Clock, Deadline, SECOND, Timestamp},
 };
 
 /// Longest life of an entry, microseconds: a give-back by another replica is seen within it.
@@ -100,7 +100,12 @@ impl Refusals {
         let Ok(outcome) = answer else {
             return;
         };
-        if outcome.allowed || counter.hits == 0 || counter.role == Role::Shadow {
+        // What this replica counted by itself is not what the store would say.
+        if outcome.source != Source::Counter
+            || outcome.allowed
+            || counter.hits == 0
+            || counter.role == Role::Shadow
+        {
             return;
         }
         let refusal = Refusal {
@@ -170,15 +175,24 @@ impl<S: Store> Store for DenyCache<S> {
         counters: &[Counter],
         atomicity: Atomicity,
     ) -> Vec<Result<Outcome, StoreError>> {
+        self.take_by(counters, atomicity, Deadline::NEVER).await
+    }
+
+    async fn take_by(
+        &self,
+        counters: &[Counter],
+        atomicity: Atomicity,
+        deadline: Deadline,
+    ) -> Vec<Result<Outcome, StoreError>> {
         let Some(refusals) = &self.refusals else {
-            return self.inner.take(counters, atomicity).await;
+            return self.inner.take_by(counters, atomicity, deadline).await;
         };
         let recalled: Vec<Option<Outcome>> = counters
             .iter()
             .map(|counter| refusals.recall(counter))
             .collect();
         if recalled.iter().all(Option::is_none) {
-            let answers = self.inner.take(counters, atomicity).await;
+            let answers = self.inner.take_by(counters, atomicity, deadline).await;
             for (counter, answer) in counters.iter().zip(&answers) {
                 refusals.remember(counter, answer);
             }
@@ -202,7 +216,7 @@ impl<S: Store> Store for DenyCache<S> {
         let mut answers = if asked.is_empty() {
             Vec::new()
         } else {
-            self.inner.take(&asked, atomicity).await
+            self.inner.take_by(&asked, atomicity, deadline).await
         }
         .into_iter();
         counters

@@ -11,6 +11,7 @@ use super::{
     names::{Label, sanitised},
     process,
     series::{NAMES, Sums},
+    store,
 };
 
 /// What each of [`NAMES`] counts.
@@ -102,6 +103,9 @@ pub(super) fn prometheus(metrics: &Metrics) -> String {
     ] {
         head(&mut text, name, help);
         line(&mut text, name, value);
+    }
+    if let Some(guard) = metrics.store.get() {
+        store::write(&mut text, guard);
     }
     process::write(&mut text);
     text

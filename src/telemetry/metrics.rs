@@ -4,7 +4,7 @@
 //! written by `exposition.rs`. Our own instruments are prometheus-client's.
 
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicU64, Ordering},
 };
 
@@ -21,9 +21,11 @@ use super::{
     series::{Decided, NearRatio},
 };
 use crate::{
+    counter::OnFailure,
     go_values::{self, Malformed},
     request::Request,
     rules::{Rules, Series, Step},
+    store::guard,
     time::{Clock, Timestamp},
     verdict::Verdict,
 };
@@ -71,6 +73,10 @@ pub struct Metrics {
     connections: Family<PortLabel, Gauge>,
     worker_connections: Family<WorkerLabel, Gauge>,
     refused_connections: Family<PortLabel, Counter>,
+    policy_answers: Family<PolicyLabel, Counter>,
+    late_answers: Counter,
+    tls_reloads: Family<ResultLabel, Counter>,
+    pub(super) store: OnceLock<Arc<guard::Shared>>,
     registry: Registry,
     /// Durations are not decisions: they are measured by the real clock, also where a test stops the other one.
     clock: Clock,
@@ -112,6 +118,16 @@ struct BoundLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PolicyLabel {
+    policy: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PortLabel {
     port: &'static str,
 }
@@ -141,6 +157,29 @@ impl Metrics {
         let connections = Family::default();
         let worker_connections = Family::default();
         let refused_connections = Family::default();
+        let policy_answers = Family::<PolicyLabel, Counter>::default();
+        for policy in OnFailure::ALL {
+            let policy = policy.name();
+            // Shown from the start, so that an alarm has something to compare with.
+            drop(policy_answers.get_or_create(&PolicyLabel { policy }));
+        }
+        let late_answers = Counter::default();
+        let tls_reloads = Family::default();
+        registry.register(
+            "palang_tls_reloads",
+            "Certificates that changed while the service ran, by what became of them",
+            tls_reloads.clone(),
+        );
+        registry.register(
+            "palang_policy_answers",
+            "Descriptors answered by a failure policy because the store could not decide; error: calls that failed",
+            policy_answers.clone(),
+        );
+        registry.register(
+            "palang_late_answers",
+            "Answers given after the caller's deadline",
+            late_answers.clone(),
+        );
         registry.register(
             "ratelimit_service_response_time_seconds",
             "Time from a call's arrival to its answer",
@@ -197,6 +236,10 @@ impl Metrics {
             connections,
             worker_connections,
             refused_connections,
+            policy_answers,
+            late_answers,
+            tls_reloads,
+            store: OnceLock::new(),
             registry,
             clock: Clock::system(),
         }
@@ -234,6 +277,9 @@ impl Metrics {
             else {
                 continue;
             };
+            if let Some(policy) = status.policy.filter(|policy| *policy != OnFailure::Error) {
+                self.policy_answer(policy);
+            }
             let Some(outcome) = status.outcome else {
                 continue;
             };
@@ -280,6 +326,32 @@ impl Metrics {
     /// Counts a call that the store could not decide.
     pub fn store_error(&self) {
         self.store_errors.fetch_add(1, Ordering::Relaxed);
+        self.policy_answer(OnFailure::Error);
+    }
+
+    fn policy_answer(&self, policy: OnFailure) {
+        let policy = policy.name();
+        self.policy_answers
+            .get_or_create(&PolicyLabel { policy })
+            .inc();
+    }
+
+    /// Counts an answer that its caller did not wait for.
+    pub fn late_answer(&self) {
+        self.late_answers.inc();
+    }
+
+    /// Counts certificates that changed while the service runs: `taken` up, or `refused`.
+    pub fn tls_reload(&self, result: &'static str) {
+        self.tls_reloads
+            .get_or_create(&ResultLabel { result })
+            .inc();
+    }
+
+    /// Shows the figures of the store's guard from now on.
+    pub fn show_store(&self, guard: Arc<guard::Shared>) {
+        // There is one store in a process: a second one would not be shown.
+        let _ = self.store.set(guard);
     }
 
     /// Counts rules that were put in force.

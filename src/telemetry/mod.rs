@@ -7,6 +7,7 @@ pub mod metrics;
 mod names;
 mod process;
 mod series;
+mod store;
 pub mod throttle;
 
 pub use series::NearRatio;

@@ -26,7 +26,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         ],
     ),
     ("store", &["algorithm", "counter", "secret", "time"]),
-    ("verdict", &["algorithm", "rules", "store"]),
+    ("verdict", &["algorithm", "counter", "rules", "store"]),
     (
         "telemetry",
         &[
@@ -50,6 +50,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "rules",
             "store",
             "telemetry",
+            "time",
             "verdict",
         ],
     ),

@@ -240,6 +240,7 @@ pub(crate) fn ten_an_hour() -> Arc<Rules> {
                 window: Unit::Hour.micros(),
             },
             cost: 1,
+            on_store_failure: None,
         }),
         name: "".into(),
         replaces: Box::default(),

@@ -98,6 +98,7 @@ impl Watcher {
             fingerprint: None,
             listed: HashSet::new(),
             good: LastGood::default(),
+            in_force: false,
         };
         let thread = thread::Builder::new()
             .name("rules".to_owned())
@@ -145,6 +146,8 @@ struct Room<F> {
     listed: HashSet<Ignored>,
     /// What is compiled in the place of files that went bad.
     good: LastGood,
+    /// Whether rules have been loaded before.
+    in_force: bool,
 }
 
 /// Why we look at the disk.
@@ -290,6 +293,10 @@ impl<F: FnMut(Reload)> Room<F> {
                     hash = format_args!("{:016x}", loaded.rules.hash()),
                     "rules loaded"
                 );
+                if loaded.rules.domains().next().is_none() {
+                    warn!("no domain has rules: every request passes");
+                }
+                self.in_force = true;
                 Reload::Loaded(loaded)
             }
             Err(failed) => {
@@ -298,7 +305,12 @@ impl<F: FnMut(Reload)> Room<F> {
                 }
                 error!(
                     mistakes = failed.mistakes.len(),
-                    "rules not loaded, what was in force stays in force"
+                    "{}",
+                    if self.in_force {
+                        "rules not loaded, what was in force stays in force"
+                    } else {
+                        "rules not loaded, and none are in force: no request can be decided"
+                    }
                 );
                 Reload::Failed(failed)
             }

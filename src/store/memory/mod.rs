@@ -17,7 +17,7 @@ use std::{
 use crate::{
     algorithm::{Outcome, State},
     counter::{Atomicity, Counter, CounterKey},
-    time::{Clock, SECOND, Timestamp},
+    time::{Clock, Deadline, SECOND, Timestamp},
 };
 
 use super::{
@@ -113,7 +113,8 @@ impl Memory {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn decide(
+    /// Decides at once: memory has nothing to wait for.
+    pub(super) fn decide(
         &self,
         counters: &[Counter],
         atomicity: Atomicity,
@@ -194,6 +195,15 @@ impl Store for Memory {
     ) -> Vec<Result<Outcome, StoreError>> {
         self.decide(counters, atomicity)
     }
+
+    async fn take_by(
+        &self,
+        counters: &[Counter],
+        atomicity: Atomicity,
+        _deadline: Deadline,
+    ) -> Vec<Result<Outcome, StoreError>> {
+        self.decide(counters, atomicity)
+    }
 }
 
 #[cfg(test)]
@@ -201,7 +211,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::{shard::LOG_WEIGHT, *};
-    use crate::{algorithm::Quota, counter::Role};
+    use crate::{
+        algorithm::Quota,
+        counter::{OnFailure, Role},
+    };
 
     const START: u64 = 1_767_571_200 * SECOND;
 
@@ -215,6 +228,7 @@ mod tests {
             quota,
             hits,
             role: Role::Enforced,
+            on_failure: OnFailure::Error,
         }
     }
 

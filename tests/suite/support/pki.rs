@@ -15,6 +15,14 @@ use tokio_rustls::rustls::{
     version::TLS13,
 };
 
+/// How a key is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum KeyKind {
+    Pkcs1,
+    Pkcs8,
+    Ec,
+}
+
 /// An authority with a certificate for the control plane and one for its client, in files.
 pub(crate) struct Pki {
     dir: TempDir,
@@ -37,6 +45,23 @@ impl Pki {
         certificate(dir, "server", "envoy-gateway", server);
         certificate(dir, "tls", "envoy-ratelimit", "DNS:*.ns");
         pki
+    }
+
+    /// Makes a certificate of this authority, and its key, in the files `name.crt` and `name.key`.
+    pub(crate) fn issue(&self, name: &str, names: &str, kind: KeyKind) {
+        let dir = self.dir.path();
+        match kind {
+            KeyKind::Pkcs1 => key(dir, &format!("{name}.key")),
+            KeyKind::Pkcs8 => openssl(
+                dir,
+                &format!("genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out {name}.key"),
+            ),
+            KeyKind::Ec => openssl(
+                dir,
+                &format!("ecparam -name prime256v1 -genkey -noout -out {name}.key"),
+            ),
+        }
+        sign(dir, name, name, names);
     }
 
     /// One of `ca.crt`, `tls.crt`, `tls.key`, `server.crt`, `server.key`.
@@ -82,6 +107,10 @@ fn key(dir: &Path, name: &str) {
 
 fn certificate(dir: &Path, name: &str, subject: &str, names: &str) {
     key(dir, &format!("{name}.key"));
+    sign(dir, name, subject, names);
+}
+
+fn sign(dir: &Path, name: &str, subject: &str, names: &str) {
     let usage = "keyUsage=digitalSignature,keyEncipherment,dataEncipherment,nonRepudiation";
     let extensions = format!("subjectAltName={names}\n{usage}\n");
     fs::write(dir.join("extensions"), extensions).expect("written");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use palang::{
     algorithm::{Outcome, Quota},
-    counter::{Atomicity, Counter, CounterKey, Role},
+    counter::{Atomicity, Counter, CounterKey, OnFailure, Role},
     store::{
         Memory, Redis, Store, StoreError, memory,
         redis::{Config, Lane, SocketType},
@@ -132,5 +132,6 @@ pub(crate) fn with_role(name: &str, quota: Quota, hits: i64, role: Role) -> Coun
         quota,
         hits,
         role,
+        on_failure: OnFailure::Error,
     }
 }

@@ -1,0 +1,81 @@
+//! Two stores: one for the limits of seconds, one for all others. The first has many short-lived counters, and is the
+//! one whose loss hurts least.
+
+use std::time::Duration;
+
+use super::{Store, StoreError, apart};
+use crate::{
+    algorithm::Outcome,
+    counter::{Atomicity, Counter},
+    time::SECOND,
+};
+
+/// Windows shorter than this are limits of seconds. By the window, as the key is, and not by the word in the rule: 60
+/// seconds and 1 minute are one counter.
+const MINUTE: u64 = 60 * SECOND;
+
+/// A store in front of two.
+#[derive(Clone, Debug)]
+pub struct PerSecond<S> {
+    seconds: S,
+    others: S,
+    timeout: Duration,
+}
+
+impl<S: Store> PerSecond<S> {
+    /// Counters of windows under a minute in `seconds`, all others in `others`. No store takes longer than `timeout`.
+    pub const fn new(seconds: S, others: S, timeout: Duration) -> Self {
+        Self {
+            seconds,
+            others,
+            timeout,
+        }
+    }
+
+    async fn ask(
+        &self,
+        seconds: bool,
+        counters: Vec<Counter>,
+        atomicity: Atomicity,
+    ) -> Vec<Result<Outcome, StoreError>> {
+        let lane = if seconds { &self.seconds } else { &self.others };
+        lane.take(&counters, atomicity).await
+    }
+}
+
+impl<S: Store + Clone + 'static> Store for PerSecond<S> {
+    async fn take(
+        &self,
+        counters: &[Counter],
+        atomicity: Atomicity,
+    ) -> Vec<Result<Outcome, StoreError>> {
+        let is_seconds = |counter: &Counter| counter.key.window() < MINUTE;
+        let parts = apart::parts(counters, is_seconds);
+        let within = self.timeout;
+        let ask = |stores: Self| {
+            move |seconds: &bool, own: Vec<Counter>, how| {
+                let (stores, seconds) = (stores.clone(), *seconds);
+                async move { stores.ask(seconds, own, how).await }
+            }
+        };
+        match &parts[..] {
+            [] => Vec::new(),
+            [(true, _)] => self.seconds.take(counters, atomicity).await,
+            [(false, _)] => self.others.take(counters, atomicity).await,
+            _ if atomicity == Atomicity::PerCounter => {
+                apart::each(counters, &parts, atomicity, ask(self.clone())).await
+            }
+            _ => {
+                // In a task, so that a caller that goes away does not leave a charge that was to be undone.
+                let (stores, counters) = (self.clone(), counters.to_vec());
+                let amount = counters.len();
+                let task = tokio::spawn(async move {
+                    apart::all_or_nothing(&counters, &parts, within, ask(stores)).await
+                });
+                task.await.unwrap_or_else(|_| {
+                    vec![Err(StoreError::Unavailable("the lane has ended".into())); amount]
+                })
+            }
+        }
+    }
+}
