@@ -1,6 +1,5 @@
 # `make test` is the one command: it installs what is missing and runs everything.
-.PHONY: help run test bench check fmt lint doc tools
-.PHONY: help run test soak check fmt lint doc tools
+.PHONY: help run test bench soak check fmt lint doc tools
 
 help: ## What can be made
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -15,6 +14,7 @@ bench: ## Measure against a bare tonic server, about 4 minutes (BENCH_ROUNDS, BE
 	scripts/tools.sh valgrind
 	cargo bench --locked --bench ratios
 	cargo bench --locked --bench instructions
+
 soak: tools ## Mixed faults at load, 10 minutes or SOAK_SECONDS: answered, by policy, late, lost, memory
 	cargo test --locked --release --test suite -- --ignored --nocapture --exact failure_soak::soak
 
