@@ -30,6 +30,7 @@ mod rules_check;
 mod rules_fuzz;
 mod rules_stale;
 mod rules_watch;
+mod server_frames;
 mod server_grpc;
 mod server_harness;
 mod server_http;
