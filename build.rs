@@ -4,9 +4,11 @@ use std::{env, fs, path::PathBuf};
 
 use prost::Message as _;
 
-const FILES: [&str; 2] = [
+const FILES: [&str; 4] = [
+    "proto/envoy/service/discovery/v3/ads.proto",
     "proto/envoy/service/ratelimit/v3/rls.proto",
     "proto/grpc/health/v1/health.proto",
+    "proto/ratelimit/config/ratelimit/v3/rls_conf.proto",
 ];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -3,7 +3,9 @@
 //! Sockets are bound first, so that a mistake in an address shows at once and nothing runs half. The admin ports run on
 //! the caller's runtime, decisions on the workers' own.
 
-use std::{io, net::SocketAddr, num::NonZeroUsize, sync::Arc, thread, time::Duration};
+mod store;
+
+use std::{env, net::SocketAddr, num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
 use anyhow::Context as _;
 use tokio::{
@@ -17,18 +19,23 @@ use crate::{
     limiter::{InForce, Limiter},
     rules::{
         Rules,
-        source::{self, Watcher},
+        source::{self, Followed},
     },
     server::{
-        Age, Debug, Drain, Listener, Port, Readiness, Serving, Settings as AnswerSettings, Workers,
-        debug_port, metrics_port, serve_admin,
+        Age, Debug, Drain, Listener, Port, Readiness, Serving, Settings as AnswerSettings, Tls,
+        Workers, debug_port, metrics_port, serve_admin,
     },
     settings::Settings,
     shutdown::{Reload, Shutdown, on_signals},
-    store::{Backend, DenyCache, Memory, Redis, Store, deny_cache::Refusals},
+    store::{
+        DenyCache, Guard, Memory, PerSecond, Redis, Store,
+        deny_cache::Refusals,
+        guard::{self, Replicas},
+    },
     telemetry::{
         Stores,
         metrics::Metrics,
+        statsd::Reporter,
         throttle::Throttle,
         traces::{Exporting, Traces},
     },
@@ -47,6 +54,7 @@ pub struct App {
     settings: Settings,
     clock: Clock,
     ports: Ports,
+    tls: Option<Arc<Tls>>,
     rules: Arc<InForce>,
     metrics: Arc<Metrics>,
     readiness: Readiness,
@@ -60,10 +68,23 @@ struct Ports {
     debug: Listener,
 }
 
+impl Ports {
+    /// Each port's name and where it is.
+    fn shown(&self) -> [(&'static str, String); 4] {
+        [
+            ("grpc", &self.grpc),
+            ("http", &self.http),
+            ("metrics", &self.metrics),
+            ("debug", &self.debug),
+        ]
+        .map(|(port, listener)| (port, listener.shown()))
+    }
+}
+
 /// Where the process listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// Decisions, health and reflection over gRPC.
+    /// Decisions, health and reflection over gRPC; port 0 when that is at a Unix socket.
     pub grpc: SocketAddr,
     /// `/json` and `/healthcheck`.
     pub http: SocketAddr,
@@ -85,15 +106,25 @@ impl Intake {
     /// Puts `rules` in force for every request that starts from now on.
     pub fn accept(&self, rules: Arc<Rules>) {
         let domains = rules.domains().count();
-        self.rules.swap(rules, &self.metrics);
-        self.metrics.rules_loaded();
+        self.rules.swap(Arc::clone(&rules), &self.metrics);
+        self.metrics.rules_loaded(&rules);
         self.readiness.rules_loaded(domains);
         tracing::debug!(domains, "rules in force");
     }
 
-    /// Counts rules that cannot be used: what is in force stays in force.
-    pub fn refuse(&self) {
-        self.metrics.rules_refused();
+    /// Takes in what a source has read: what cannot be used is counted and shown, and changes nothing of what is in
+    /// force.
+    pub fn take(&self, read: source::Reload) {
+        match read {
+            source::Reload::Loaded(loaded) => {
+                self.accept(loaded.rules);
+                // What could not be taken in is a failed load, whatever else was.
+                if !loaded.stale.is_empty() {
+                    self.metrics.rules_stale(&loaded.stale);
+                }
+            }
+            source::Reload::Failed(error) => self.metrics.rules_refused(&error),
+        }
     }
 }
 
@@ -104,8 +135,15 @@ impl App {
     /// The first socket that cannot be bound, with the settings that ask for it.
     pub fn bind(settings: Settings, clock: Clock) -> anyhow::Result<Self> {
         let server = &settings.server;
+        let metrics = Arc::new(Metrics::new(settings.metrics));
+        let tls =
+            Tls::load(&server.tls, Arc::clone(&metrics)).context("cannot serve gRPC over TLS")?;
         let ports = Ports {
-            grpc: Listener::bind(&server.grpc_host, server.grpc_port, "GRPC_HOST, GRPC_PORT")?,
+            grpc: if server.grpc_uds.is_empty() {
+                Listener::bind(&server.grpc_host, server.grpc_port, "GRPC_HOST, GRPC_PORT")?
+            } else {
+                Listener::bind_path(&server.grpc_uds, "GRPC_UDS")?
+            },
             http: Listener::bind(&server.host, server.port, "HOST, PORT")?,
             metrics: Listener::bind(
                 &server.prometheus_addr.host,
@@ -119,10 +157,11 @@ impl App {
             )?,
         };
         Ok(Self {
+            tls,
             ports,
             clock,
             rules: Arc::default(),
-            metrics: Arc::new(Metrics::new(settings.metrics)),
+            metrics,
             readiness: Readiness::new(settings.rules.ready_when()),
             settings,
         })
@@ -152,11 +191,24 @@ impl App {
     /// # Errors
     /// What keeps it from serving.
     pub async fn run(self, shutdown: Shutdown, reload: Reload) -> anyhow::Result<()> {
-        let (watcher, loaded) = self.watch().context("cannot watch the rules")?;
+        let (followed, loaded) = self.follow().context("cannot follow the rules")?;
+        if let Some(status) = followed.xds() {
+            self.metrics.show_xds(status);
+        }
+        // Ends, with a last report, after everything that counts.
+        let statsd = self.settings.statsd.options(|name| env::var(name).ok())?;
+        let _reporter = statsd
+            .map(|options| Reporter::spawn(Arc::clone(&self.metrics), options))
+            .transpose()
+            .context("cannot start the statsd reporter")?;
+        let tls = self.tls.clone();
         let reloads = tokio::spawn(async move {
             loop {
                 reload.asked().await;
-                watcher.reload();
+                followed.reload();
+                if let Some(tls) = &tls {
+                    tls.reload();
+                }
             }
         });
         // Connections wait in the meantime; a call that came before the rules would fail for nothing.
@@ -170,61 +222,98 @@ impl App {
 
     /// Chooses the store, and serves with it.
     async fn with_store(self, shutdown: Shutdown) -> anyhow::Result<()> {
-        let store = &self.settings.store;
+        let settings = &self.settings.store;
         let clock = self.clock.clone();
-        let refusals = (store.local_cache_size_in_bytes > 0).then(|| {
-            Arc::new(Refusals::new(
-                store.local_cache_size_in_bytes,
-                clock.clone(),
-            ))
-        });
-        let Some(config) = store.redis(&clock) else {
+        let remembered = settings.remembered();
+        let refusals = (remembered > 0).then(|| Arc::new(Refusals::new(remembered, clock.clone())));
+        if let Some(refusals) = &refusals {
+            self.metrics.show_refusals(Arc::clone(refusals));
+        }
+        let Some(config) = settings.redis(&clock)? else {
             tracing::info!(
-                max_keys = store.memory_max_keys,
+                max_keys = settings.memory_max_keys,
                 "counters live in this process: REDIS_URL is not set"
             );
-            let memory = Arc::new(Memory::new(clock, store.memory()));
+            let memory = Arc::new(Memory::new(clock, settings.memory()));
             self.metrics.watch(Stores {
                 memory: Some(Arc::clone(&memory)),
                 refusals: refusals.clone(),
                 ..Stores::default()
             });
-            let make =
-                move || DenyCache::new(Backend::Memory(Arc::clone(&memory)), refusals.clone());
+            let make = move || DenyCache::new(Arc::clone(&memory), refusals.clone());
             return self.run_with(make, shutdown).await;
         };
         tracing::info!(prefix = config.prefix, "counters live in Redis");
         let redis = Redis::connect(config).context("REDIS_URL cannot be used")?;
-        self.metrics.watch(Stores {
-            redis: Some(redis.clone()),
+        let replicas = Replicas::new(self.settings.failure.replicas as u64);
+        let _count = store::count(replicas.clone(), &self.settings.failure);
+        let (guard, _watch) = self.look_after("main", &redis, &replicas);
+        let mut stores = Stores {
+            redis: vec![("main", redis.clone())],
             refusals: refusals.clone(),
             ..Stores::default()
-        });
-        let make = move || DenyCache::new(Backend::Redis(redis.lane()), refusals.clone());
+        };
+        let Some(config) = settings.per_second(&clock)? else {
+            self.metrics.watch(stores);
+            let make = move || {
+                let guarded = Guard::new(redis.lane(), Arc::clone(&guard));
+                DenyCache::new(guarded, refusals.clone())
+            };
+            return self.run_with(make, shutdown).await;
+        };
+        tracing::info!("counters of seconds live in a Redis of their own");
+        let timeout = config.timeout;
+        let seconds = Redis::connect(config).context("REDIS_PERSECOND_URL cannot be used")?;
+        stores.redis.push(("per_second", seconds.clone()));
+        self.metrics.watch(stores);
+        let (seconds_guard, _watch_seconds) = self.look_after("per_second", &seconds, &replicas);
+        let make = move || {
+            // Each store has a breaker of its own: the loss of one touches only its own counters.
+            let seconds = Arc::new(Guard::new(seconds.lane(), Arc::clone(&seconds_guard)));
+            let others = Arc::new(Guard::new(redis.lane(), Arc::clone(&guard)));
+            DenyCache::new(PerSecond::new(seconds, others, timeout), refusals.clone())
+        };
         self.run_with(make, shutdown).await
     }
 
-    /// Watches the rules from now on. What is returned second tells when they have been read for the first time.
-    fn watch(&self) -> io::Result<(Watcher, oneshot::Receiver<()>)> {
-        let source = &self.settings.rules.source;
+    /// A guard for a Redis, and the tasks that look after it until they are dropped.
+    fn look_after(
+        &self,
+        name: &'static str,
+        redis: &Redis,
+        replicas: &Replicas,
+    ) -> (Arc<guard::Shared>, JoinSet<()>) {
+        let failure = &self.settings.failure;
+        let config = failure.guard(&self.settings.store, replicas.clone(), &self.clock);
+        let guard = Arc::new(guard::Shared::new(config));
+        self.metrics.show_store(name, Arc::clone(&guard));
+        let tasks = store::look_after(
+            redis.clone(),
+            Arc::clone(&guard),
+            self.readiness.clone(),
+            failure,
+        );
+        (guard, tasks)
+    }
+
+    /// Follows the rules from now on. What is returned second tells when they have been read for the first time.
+    fn follow(&self) -> anyhow::Result<(Followed, oneshot::Receiver<()>)> {
+        let source = self.settings.rules.source.source()?;
         let intake = self.intake();
         let (first, loaded) = oneshot::channel();
         let mut first = Some(first);
-        let watcher = Watcher::spawn(source.layout(), source.options(), move |read| {
-            match read {
-                source::Reload::Loaded(loaded) => intake.accept(loaded.rules),
-                source::Reload::Failed(_) => intake.refuse(),
-            }
+        let followed = source.follow(move |read| {
+            intake.take(read);
             if let Some(first) = first.take() {
                 // Nobody may be waiting any more.
                 let _ = first.send(());
             }
         })?;
-        Ok((watcher, loaded))
+        Ok((followed, loaded))
     }
 
     /// Starts to send traces, where they are asked for.
-    fn follow(&self) -> anyhow::Result<Option<Exporting>> {
+    fn start_traces(&self) -> anyhow::Result<Option<Exporting>> {
         let args = &self.settings.traces;
         if !args.tracing_enabled {
             return Ok(None);
@@ -244,12 +333,16 @@ impl App {
         S: Store + 'static,
         M: Fn() -> S + Clone + Send + Sync + 'static,
     {
-        let addresses = self.addresses();
+        let listening = self.ports.shown();
         let server = &self.settings.server;
-        let exporting = self.follow()?;
+        let exporting = self.start_traces()?;
         let drain = Drain::default();
         let admin = Drain::default();
         let mut tasks = JoinSet::new();
+        let certificates = self
+            .tls
+            .clone()
+            .map(|tls| tokio::spawn(async move { tls.watch().await }));
         let metrics = metrics_port(&server.prometheus_path, Arc::clone(&self.metrics));
         tasks.spawn(serve_admin(self.ports.metrics, metrics, admin.clone()));
 
@@ -265,12 +358,14 @@ impl App {
                 limit: server.grpc_max_connection_age,
                 grace: server.grpc_max_connection_age_grace,
             },
+            tls: self.tls.clone(),
             max_connections: server.max_connections,
             drain: drain.clone(),
         };
         let limiter = {
             let (rules, metrics) = (Arc::clone(&self.rules), Arc::clone(&self.metrics));
-            let modes = self.settings.modes.modes();
+            let modes = self.settings.modes;
+            let modes = modes.modes(self.settings.failure.failure_mode);
             move || Limiter::new(Arc::clone(&rules), store(), modes, Arc::clone(&metrics))
         };
         let debug = debug_port(Debug::new(
@@ -294,7 +389,9 @@ impl App {
                 }
             });
         }
-        tell(addresses);
+        for (port, address) in listening {
+            tracing::info!(port, address, "listening");
+        }
 
         let failed = tokio::select! {
             () = shutdown.begun() => None,
@@ -303,6 +400,9 @@ impl App {
         };
         stop(&self.settings, &self.readiness, &drain, workers).await;
         admin.end();
+        if let Some(certificates) = certificates {
+            certificates.abort();
+        }
         while tasks.join_next().await.is_some() {}
         if let Some(exporting) = exporting {
             exporting.finish(LAST_SPANS).await;
@@ -363,15 +463,4 @@ fn workers(wanted: Option<usize>) -> usize {
     wanted
         .or_else(|| thread::available_parallelism().map(NonZeroUsize::get).ok())
         .unwrap_or(1)
-}
-
-fn tell(addresses: Addresses) {
-    for (port, address) in [
-        ("grpc", addresses.grpc),
-        ("http", addresses.http),
-        ("metrics", addresses.metrics),
-        ("debug", addresses.debug),
-    ] {
-        tracing::info!(port, address = address.to_string(), "listening");
-    }
 }

@@ -23,6 +23,42 @@ pub struct Counter {
     pub hits: i64,
     /// What a refusal of this counter means for the others of its request.
     pub role: Role,
+    /// What is answered in its place when the store cannot decide it.
+    pub on_failure: OnFailure,
+}
+
+/// What is answered for a counter that its store could not decide.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OnFailure {
+    /// Nothing: the call fails, and the caller's own failure mode decides.
+    #[default]
+    Error,
+    /// It goes through, uncounted.
+    Allow,
+    /// It is refused, uncounted.
+    Deny,
+    /// It is counted in this process, against this replica's share of the limit.
+    Local,
+}
+
+impl OnFailure {
+    /// Every policy.
+    pub const ALL: [Self; 4] = [Self::Error, Self::Allow, Self::Deny, Self::Local];
+
+    /// Its name in rules, settings, labels and metadata.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+            Self::Local => "local",
+        }
+    }
+
+    /// The policy of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|policy| policy.name() == name)
+    }
 }
 
 /// How the counters of one request hang together.
@@ -49,12 +85,16 @@ pub enum Role {
 /// Longest part that stands in a key as it is; a longer one is hashed.
 const PLAIN: usize = 64;
 
+/// Longest key whose parts stand one by one; of a longer one the entries are hashed together.
+const WHOLE: usize = 256;
+
 /// Identity of a counter, the same on every replica and in every version that shares the version byte.
 ///
 /// Made of a version, the algorithm's letter, the window and the domain and entries, each length-prefixed:
 /// `(a, b_c)` and `(a_b, c)` differ. A part that is long, or has bytes outside printable ASCII, or a brace or a
 /// space, stands as its length and the first 128 bits of its SHA-256: client text can neither break out of a key
-/// nor choose a cluster slot. Where a rule shares one counter over all values of a pattern, the entry's value is the
+/// nor choose a cluster slot. The entries of a key that would be longer than 256 bytes are hashed as a whole, so that a
+/// caller with many entries costs no more memory than another. Where a rule shares one counter over all values of a pattern, the entry's value is the
 /// pattern's text. The numbers of the limit are not in it, and neither is the place of a rule in its file: matching
 /// gives each list of entries to exactly one rule, so the entries are the rule's identity.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -72,11 +112,42 @@ impl CounterKey {
         key.extend_from_slice(&[b'1', algorithm]);
         push_number(&mut key, window);
         push_part(&mut key, b'|', domain);
+        let head = key.len();
         for (name, value) in entries {
             push_part(&mut key, b'|', name);
             push_part(&mut key, b'=', value);
         }
+        if key.len() > WHOLE {
+            let entries = key.split_off(head);
+            key.push(b'|');
+            push_hash(&mut key, &entries);
+        }
         Self(key.into_boxed_slice())
+    }
+
+    /// The length of the limit's window, microseconds.
+    pub fn window(&self) -> u64 {
+        number(&self.0[2..]).0
+    }
+
+    /// The value of the first entry of that name, and the domain, as they stand in the key: each with its length, a
+    /// long or odd one hashed.
+    pub fn entry(&self, name: &str) -> Option<(&[u8], &[u8])> {
+        let mut wanted = Vec::new();
+        push_part(&mut wanted, b'|', name);
+        let (_, mut rest) = number(&self.0[2..]);
+        let mut domain = None;
+        let mut found = false;
+        while !rest.is_empty() {
+            let (part, after) = rest.split_at(part_len(rest));
+            if found && part[0] == b'=' {
+                return Some((domain?, &part[1..]));
+            }
+            found = domain.is_some() && part == wanted;
+            domain = domain.or(Some(part));
+            rest = after;
+        }
+        None
     }
 
     /// The key's bytes: printable ASCII without spaces and braces.
@@ -97,15 +168,21 @@ fn push_part(key: &mut Vec<u8>, separator: u8, part: &str) {
         && part
             .bytes()
             .all(|byte| byte.is_ascii_graphic() && byte != b'{' && byte != b'}');
-    push_number(key, part.len() as u64);
     if plain {
+        push_number(key, part.len() as u64);
         key.push(b':');
         key.extend_from_slice(part.as_bytes());
     } else {
-        key.push(b'#');
-        for byte in &Sha256::digest(part.as_bytes())[..16] {
-            key.extend_from_slice(&[hex(byte >> 4), hex(byte & 15)]);
-        }
+        push_hash(key, part.as_bytes());
+    }
+}
+
+/// The length and the hash of what is too long, or not fit, to stand as it is.
+fn push_hash(key: &mut Vec<u8>, bytes: &[u8]) {
+    push_number(key, bytes.len() as u64);
+    key.push(b'#');
+    for byte in &Sha256::digest(bytes)[..16] {
+        key.extend_from_slice(&[hex(byte >> 4), hex(byte & 15)]);
     }
 }
 
@@ -121,6 +198,29 @@ fn push_number(key: &mut Vec<u8>, mut number: u64) {
         }
     }
     key.extend_from_slice(&digits[at..]);
+}
+
+/// The number at the start of `text`, and what follows it.
+fn number(text: &[u8]) -> (u64, &[u8]) {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, rest) = text.split_at(digits);
+    let number = digits.iter().fold(0u64, |number, digit| {
+        number
+            .wrapping_mul(10)
+            .wrapping_add(u64::from(digit - b'0'))
+    });
+    (number, rest)
+}
+
+/// Bytes of the part that `text` begins with: separator, length, mark, text or hash.
+fn part_len(text: &[u8]) -> usize {
+    let (length, rest) = number(&text[1..]);
+    let head = text.len() - rest.len() + 1;
+    let body = match rest.first() {
+        Some(b'#') => 32,
+        _ => usize::try_from(length).unwrap_or(usize::MAX),
+    };
+    head.saturating_add(body).min(text.len())
 }
 
 const fn hex(nibble: u8) -> u8 {
@@ -150,6 +250,34 @@ mod tests {
     }
 
     #[test]
+    fn a_key_tells_its_window_and_its_entries() {
+        let long = "x".repeat(100);
+        let odd = key(
+            "d|1:a=1:b",
+            &[
+                ("path", "|6:tenant=1:a"),
+                (&long, "{}"),
+                ("tenant", "t"),
+                ("tenant", "u"),
+            ],
+        );
+        assert_eq!(odd.window(), 60_000_000);
+        assert_eq!(
+            odd.entry("tenant"),
+            Some((&b"|9:d|1:a=1:b"[..], &b"1:t"[..]))
+        );
+        assert_eq!(
+            odd.entry("path").map(|(_, value)| value),
+            Some(&b"13:|6:tenant=1:a"[..])
+        );
+        assert_eq!(odd.entry(&long).map(|(_, value)| value.len()), Some(34));
+        for absent in ["d", "t", "", "a", "d|1:a=1:b"] {
+            assert_eq!(odd.entry(absent), None, "{absent}");
+        }
+        assert_eq!(key("tenant", &[]).entry("tenant"), None);
+    }
+
+    #[test]
     fn separators_in_client_text_never_join_counters() {
         let mut seen = HashSet::new();
         for separator in ["_", ":", "|", ".", "/", ",", "\n", "\0", "=", "#", "1:"] {
@@ -169,6 +297,18 @@ mod tests {
         assert!(seen.insert(key("d", &[("a", "b"), ("c", "d")])));
         assert!(seen.insert(key("x_a", &[("b", "c")])));
         assert!(seen.insert(key("x", &[("a", "b_c")])));
+    }
+
+    #[test]
+    fn many_entries_make_no_long_key() {
+        let value = "x".repeat(60);
+        let mut seen = HashSet::new();
+        for count in 1..32 {
+            let entries: Vec<_> = (0..count).map(|_| ("name", value.as_str())).collect();
+            let key = key("d", &entries);
+            assert!(key.as_bytes().len() <= WHOLE, "{key:?}");
+            assert!(seen.insert(key));
+        }
     }
 
     #[test]

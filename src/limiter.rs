@@ -14,7 +14,7 @@ use crate::{
         metrics::{Metrics, RuleHandles, Times},
         traces::Trace,
     },
-    time::Timestamp,
+    time::{Deadline, Timestamp},
     verdict::Verdict,
 };
 
@@ -60,15 +60,21 @@ impl<S: Store> Limiter<S> {
     }
 
     /// May the request go through? Charges the counters it touches. One snapshot of the rules serves the whole
-    /// request, and there is one round trip to the store at most. `trace` is told what happened.
+    /// request, and there is one round trip to the store at most. After `deadline` nobody waits for the answer; `trace`
+    /// is told what happened.
     ///
     /// # Errors
     /// [`Undecided`], when there is no answer to give.
-    pub async fn decide(&self, request: &Request, trace: &mut Trace) -> Result<Verdict, Undecided> {
+    pub async fn decide(
+        &self,
+        request: &Request,
+        deadline: Deadline,
+        trace: &mut Trace,
+    ) -> Result<Verdict, Undecided> {
         let since = self.metrics.now();
         let snapshot = self.rules.0.load_full().ok_or(Undecided::NoRules)?;
         let plan = snapshot.rules.plan(request, self.modes);
-        let (outcomes, until) = self.ask(&plan, trace).await;
+        let (outcomes, until) = self.ask(&plan, deadline, trace).await;
         let verdict = Verdict::new(plan, outcomes)?;
         trace.decided(&verdict, &request.domain);
         let (times, id) = (Times { since, until }, trace.id());
@@ -81,13 +87,14 @@ impl<S: Store> Limiter<S> {
     async fn ask(
         &self,
         plan: &Plan,
+        deadline: Deadline,
         trace: &Trace,
     ) -> (Vec<Result<Outcome, StoreError>>, Timestamp) {
         if plan.counters.is_empty() {
             return (Vec::new(), self.metrics.now());
         }
         let asked = self.metrics.now();
-        let call = self.store.take(&plan.counters, plan.atomicity);
+        let call = self.store.take_by(&plan.counters, plan.atomicity, deadline);
         let outcomes = match trace.asks_store(plan.counters.len()) {
             None => call.await,
             Some(asking) => {

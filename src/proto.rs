@@ -1,4 +1,4 @@
-//! The compiled `proto/`. Only `server/` and `cli/` speak it.
+//! The compiled `proto/`. Only `server/`, `cli/` and the xDS client speak it.
 #![expect(
     missing_docs,
     clippy::all,
@@ -24,6 +24,11 @@ pub mod envoy {
         }
     }
     pub mod service {
+        pub mod discovery {
+            pub mod v3 {
+                tonic::include_proto!("envoy.service.discovery.v3");
+            }
+        }
         pub mod ratelimit {
             pub mod v3 {
                 tonic::include_proto!("envoy.service.ratelimit.v3");
@@ -33,6 +38,24 @@ pub mod envoy {
     pub mod r#type {
         pub mod v3 {
             tonic::include_proto!("envoy.r#type.v3");
+        }
+    }
+}
+
+/// `google.rpc`.
+pub mod google {
+    pub mod rpc {
+        tonic::include_proto!("google.rpc");
+    }
+}
+
+/// `ratelimit.config.ratelimit.v3`.
+pub mod ratelimit {
+    pub mod config {
+        pub mod ratelimit {
+            pub mod v3 {
+                tonic::include_proto!("ratelimit.config.ratelimit.v3");
+            }
         }
     }
 }

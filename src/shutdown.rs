@@ -1,6 +1,10 @@
 //! From signals to one wish to stop. Does not stop anything itself: whoever works listens, and finishes.
 
-use std::{io, process, sync::Arc};
+use std::{
+    io, process,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -24,7 +28,7 @@ impl Shutdown {
     }
 }
 
-/// Told by SIGHUP: the rules are to be read again.
+/// Told by SIGHUP: rules and certificates are to be read again.
 #[derive(Clone, Debug, Default)]
 pub struct Reload(Arc<Notify>);
 
@@ -40,6 +44,9 @@ impl Reload {
     }
 }
 
+/// The same signal twice this close together is one wish: a supervisor that signals the process, and its group as well.
+const TOGETHER: Duration = Duration::from_millis(200);
+
 /// Turns the process' signals into `shutdown` (SIGTERM, SIGINT) and `reload` (SIGHUP). A second SIGTERM or SIGINT ends
 /// the process at once, with the exit code shells give it.
 ///
@@ -50,22 +57,25 @@ pub fn on_signals(shutdown: Shutdown, reload: Reload) -> io::Result<impl Future<
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
     Ok(async move {
-        let mut asked = false;
+        let mut asked: Option<(Instant, &str)> = None;
         loop {
             let (name, code) = tokio::select! {
                 _ = terminate.recv() => ("SIGTERM", 128 + 15),
                 _ = interrupt.recv() => ("SIGINT", 128 + 2),
                 _ = hangup.recv() => {
-                    tracing::info!(signal = "SIGHUP", "reading the rules again");
+                    tracing::info!(signal = "SIGHUP", "reading rules and certificates again");
                     reload.ask();
                     continue;
                 }
             };
-            if asked {
-                tracing::warn!(signal = name, "ending at once");
-                process::exit(code);
+            match asked {
+                Some((at, same)) if same == name && at.elapsed() < TOGETHER => continue,
+                Some(_) => {
+                    tracing::warn!(signal = name, "ending at once");
+                    process::exit(code);
+                }
+                None => asked = Some((Instant::now(), name)),
             }
-            asked = true;
             tracing::info!(signal = name, "stopping");
             shutdown.begin();
         }

@@ -4,6 +4,7 @@
 //! `TIME`, the memory store by the [`Clock`] it was made with, and tests hold a manual one.
 
 use std::{
+    hash::{BuildHasher as _, Hasher as _, RandomState},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -28,6 +29,49 @@ impl Timestamp {
     pub const fn as_micros(self) -> u64 {
         self.0
     }
+}
+
+/// Until when an answer is of use to whoever asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// No end: the caller waits for ever, or did not say.
+    pub const NEVER: Self = Self(None);
+
+    /// That long from now. What is too far away to be counted never comes.
+    pub fn after(time: Duration) -> Self {
+        Self(Instant::now().checked_add(time))
+    }
+
+    /// So much earlier; [`Deadline::NEVER`] stays.
+    #[must_use]
+    pub fn earlier_by(self, time: Duration) -> Self {
+        // An instant that cannot be told is long past: so is the time of the start of the process.
+        Self(self.0.map(|at| at.checked_sub(time).unwrap_or(at)))
+    }
+
+    /// The instant itself, if there is one.
+    pub const fn instant(self) -> Option<Instant> {
+        self.0
+    }
+
+    /// Time until then, zero when it is past; `None` when it never comes.
+    pub fn left(self) -> Option<Duration> {
+        self.0
+            .map(|at| at.saturating_duration_since(Instant::now()))
+    }
+
+    /// Whether it is over.
+    pub fn is_past(self) -> bool {
+        self.0.is_some_and(|at| at <= Instant::now())
+    }
+}
+
+/// `time` give or take `share` of it, so that what began together does not go on together.
+pub fn jittered(time: Duration, share: f64) -> Duration {
+    let random = RandomState::new().build_hasher().finish() % 2_001;
+    time.mul_f64(1.0 - share + share * random as f64 / 1_000.0)
 }
 
 /// A source of [`Timestamp`]s. Cloning it gives another handle on the same clock.

@@ -1,7 +1,8 @@
 //! From plan and outcomes to the answer. Pure.
 
 use crate::{
-    algorithm::{Outcome, Quota},
+    algorithm::{Outcome, Quota, Source},
+    counter::{Counter, OnFailure},
     rules::{Limit, Plan, Rule, Step},
     store::StoreError,
 };
@@ -38,23 +39,43 @@ pub struct Verdict {
 pub struct Status {
     /// Its own answer. OK where a shadow rule is over its limit.
     pub code: Code,
-    /// What the store said; `None` when no limit was asked.
+    /// What the store said; `None` when no limit was asked, or nobody counted.
     pub outcome: Option<Outcome>,
+    /// Whether the counter is a fixed window, whose end is known whatever was asked.
+    is_aligned: bool,
+    /// The policy that answered, because the store could not. [`OnFailure::Error`]: nobody answered, and the others
+    /// made the verdict certain without it.
+    pub policy: Option<OnFailure>,
 }
 
 impl Verdict {
-    /// Judges a plan by what the store said. `outcomes[i]` answers `plan.counters[i]`.
+    /// Judges a plan by what the store said. `outcomes[i]` answers `plan.counters[i]`. Where the store could not say,
+    /// the counter's policy does.
     ///
     /// # Errors
-    /// The first counter the store could not decide.
+    /// The first counter that the store could not decide and whose policy is [`OnFailure::Error`], unless the answer
+    /// is the same whatever it would have said: another rule refuses, or it is a shadow rule, or one of several
+    /// quota buckets of which another one passes.
     pub fn new(plan: Plan, outcomes: Vec<Result<Outcome, StoreError>>) -> Result<Self, StoreError> {
-        let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
         let statuses: Vec<Status> = plan
             .steps
             .iter()
             .map(|step| Status::new(&plan, step, &outcomes))
             .collect();
         let refused = is_refused(&plan, &statuses);
+        let undecided = outcomes
+            .iter()
+            .zip(&plan.counters)
+            .filter(|(_, counter)| {
+                !matches!(counter.on_failure, OnFailure::Allow | OnFailure::Deny)
+            })
+            .find_map(|(outcome, _)| outcome.as_ref().err());
+        if let Some(error) = undecided
+            && !plan.modes.shadow
+            && refused != is_refused(&plan, &pessimistic(&plan, &statuses))
+        {
+            return Err(error.clone());
+        }
         Ok(Self {
             code: if refused && !plan.modes.shadow {
                 Code::OverLimit
@@ -94,6 +115,14 @@ impl Verdict {
             .try_fold(0, |longest, retry| Some(longest.max(retry?)))
     }
 
+    /// The policies that answered for the store, each once, in the order of [`OnFailure::ALL`].
+    pub fn policies(&self) -> impl Iterator<Item = OnFailure> {
+        OnFailure::ALL.into_iter().filter(|policy| {
+            let answered = |status: &Status| status.policy == Some(*policy);
+            self.statuses.iter().any(answered)
+        })
+    }
+
     /// How long a queue asks the caller to wait before it goes ahead, microseconds; 0 without a queue.
     pub fn delay(&self) -> u64 {
         if self.code == Code::OverLimit {
@@ -109,20 +138,41 @@ impl Verdict {
 }
 
 impl Status {
-    fn new(plan: &Plan, step: &Step, outcomes: &[Outcome]) -> Self {
+    fn new(plan: &Plan, step: &Step, outcomes: &[Result<Outcome, StoreError>]) -> Self {
+        let passes = Self {
+            code: Code::Ok,
+            outcome: None,
+            is_aligned: false,
+            policy: None,
+        };
         let Step::Limited { rule, counter, .. } = step else {
+            return passes;
+        };
+        let shadow = rule.is_some_and(|rule| plan.rules.rule(rule).shadow);
+        let Counter {
+            quota, on_failure, ..
+        } = &plan.counters[*counter];
+        let Ok(mut outcome) = outcomes[*counter] else {
+            // A rule that counts for itself and could not even do that is not decided.
+            let policy = match on_failure {
+                OnFailure::Local => OnFailure::Error,
+                policy => *policy,
+            };
             return Self {
-                code: Code::Ok,
-                outcome: None,
+                code: if policy == OnFailure::Deny && !shadow {
+                    Code::OverLimit
+                } else {
+                    Code::Ok
+                },
+                policy: Some(policy),
+                ..passes
             };
         };
-        let mut outcome = outcomes[*counter];
-        let quota = &plan.counters[*counter].quota;
-        if !outcome.allowed && matches!(quota, Quota::FixedWindow { .. }) {
+        let is_aligned = matches!(quota, Quota::FixedWindow { .. });
+        if !outcome.allowed && is_aligned {
             // As the reference says it: over limit is nothing left, also where all-or-nothing left room for less.
             outcome.remaining = 0;
         }
-        let shadow = rule.is_some_and(|rule| plan.rules.rule(rule).shadow);
         Self {
             code: if outcome.allowed || shadow {
                 Code::Ok
@@ -130,18 +180,41 @@ impl Status {
                 Code::OverLimit
             },
             outcome: Some(outcome),
+            is_aligned,
+            policy: (outcome.source == Source::Local).then_some(OnFailure::Local),
         }
     }
 
     /// Time until the figures change in the caller's favour, microseconds: when refused the retry time, else the
-    /// time until the counter is fresh. `None` when no limit was asked.
+    /// time until the counter is fresh. `None` when no limit was asked, and when no time helps; but a fixed window
+    /// always tells its end, as the reference does.
     pub fn reset_after(&self) -> Option<u64> {
         let outcome = self.outcome?;
-        Some(match self.code {
-            Code::Ok => outcome.reset_after,
-            Code::OverLimit => outcome.retry_after.unwrap_or(outcome.reset_after),
-        })
+        match self.code {
+            Code::Ok => Some(outcome.reset_after),
+            Code::OverLimit if self.is_aligned => outcome.retry_after.or(Some(outcome.reset_after)),
+            Code::OverLimit => outcome.retry_after,
+        }
     }
+}
+
+/// The statuses when everything that is not decided were over its limit.
+fn pessimistic(plan: &Plan, statuses: &[Status]) -> Vec<Status> {
+    let shadow = |step: &Step| {
+        let rule = plan.limit(step).and_then(|(rule, _)| rule);
+        rule.is_some_and(|rule| rule.shadow)
+    };
+    plan.steps
+        .iter()
+        .zip(statuses)
+        .map(|(step, status)| match status.policy {
+            Some(OnFailure::Error) if !shadow(step) => Status {
+                code: Code::OverLimit,
+                ..*status
+            },
+            _ => *status,
+        })
+        .collect()
 }
 
 /// Over limit if any enforced status is, or if there are quota buckets and all of them are.
@@ -199,3 +272,6 @@ fn binding(plan: &Plan, statuses: &[Status]) -> Option<usize> {
     }
     pick.map(|(index, _)| index)
 }
+
+#[cfg(test)]
+mod tests;

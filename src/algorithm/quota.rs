@@ -172,6 +172,14 @@ impl Rate {
         }
     }
 
+    /// The same tokens over `times` the period. A period that cannot be counted stays as it is.
+    fn slower(self, times: u64) -> Self {
+        match self.period.checked_mul(times) {
+            Some(period) if period <= MAX => Self::reduced(self.tokens, period),
+            _ => self,
+        }
+    }
+
     /// R.
     pub const fn tokens(self) -> u64 {
         self.tokens
@@ -259,6 +267,49 @@ impl Quota {
         }
     }
 
+    /// The part of the limit that one of `replicas` may grant by itself, when they cannot count together.
+    ///
+    /// Counts are rounded down, so that together the replicas never grant more than the limit; but each grants at
+    /// least one where the limit grants anything, for a share of nothing would be a refusal of everybody.
+    #[must_use]
+    pub fn share(self, replicas: u64) -> Self {
+        let replicas = replicas.max(1);
+        let part = |count: u64| (count / replicas).max(count.min(1));
+        match self {
+            Self::FixedWindow { limit, window } => Self::FixedWindow {
+                limit: part(limit),
+                window,
+            },
+            Self::SlidingWindow { limit, window } => Self::SlidingWindow {
+                limit: part(limit),
+                window,
+            },
+            Self::SlidingLog { limit, window } => Self::SlidingLog {
+                limit: part(limit),
+                window,
+            },
+            Self::TokenBucket { capacity, rate } => {
+                let (capacity, slower) = (part(capacity), rate.slower(replicas));
+                match capacity.checked_mul(slower.period) {
+                    Some(full) if full <= MAX - slower.tokens.min(MAX) => Self::TokenBucket {
+                        capacity,
+                        rate: slower,
+                    },
+                    // Too slow to be counted: a bucket that is smaller is all that can be had.
+                    _ => Self::TokenBucket { capacity, rate },
+                }
+            }
+            Self::LeakyBucket { max_delay, rate } => {
+                let slower = rate.slower(replicas);
+                let full = 2 * max_delay * slower.tokens + slower.period + slower.tokens;
+                Self::LeakyBucket {
+                    max_delay,
+                    rate: if full <= MAX { slower } else { rate },
+                }
+            }
+        }
+    }
+
     /// The most hits one call can ever be granted.
     pub const fn capacity(&self) -> u64 {
         match *self {
@@ -316,6 +367,30 @@ mod tests {
         assert_eq!((rate.tokens(), rate.period()), (1, 500_000));
         let rate = Rate::new(1_000_000, DAY, 1_000_000).expect("fits");
         assert_eq!((rate.tokens(), rate.period()), (1, 86_400));
+    }
+
+    #[test]
+    fn a_share_is_rounded_down_and_at_least_one() {
+        for (limit, replicas, share) in [(10, 1, 10), (10, 3, 3), (2, 3, 1), (0, 3, 0), (5, 0, 5)] {
+            for quota in [
+                Quota::fixed_window(limit, DAY),
+                Quota::sliding_window(limit, DAY),
+                Quota::sliding_log(limit, DAY),
+            ] {
+                let shared = quota.expect("legal").share(replicas);
+                assert_eq!(shared.capacity(), share, "{shared:?}");
+            }
+        }
+        let bucket = Quota::token_bucket(100, 1_000_000, 50).expect("legal");
+        assert_eq!(
+            bucket.share(4),
+            Quota::token_bucket(25, 1_000_000, 12).expect("legal")
+        );
+        let queue = Quota::leaky_bucket(100, 1_000_000, 60_000_000).expect("legal");
+        assert_eq!(
+            queue.share(4),
+            Quota::leaky_bucket(25, 1_000_000, 60_000_000).expect("legal")
+        );
     }
 
     #[test]

@@ -1,17 +1,22 @@
 //! The command line: one file for each command.
 
+mod bench;
 pub mod check;
 mod client;
 mod decide;
 mod explain;
 mod healthcheck;
+mod reference;
 mod serve;
 
-use std::{ffi::OsString, io, path::Path, process::ExitCode};
+use std::{ffi::OsString, io, process::ExitCode};
 
 use clap::{CommandFactory as _, Parser};
 
-use crate::settings::{Checked, check};
+use crate::settings::{self, Checked, check};
+
+/// Where a clone of the project has its example rules.
+const QUICKSTART: &str = "examples/quickstart";
 
 /// Exit code for a command line or settings that make no sense (EX_USAGE).
 const USAGE: u8 = 64;
@@ -24,10 +29,12 @@ const USAGE: u8 = 64;
     arg_required_else_help = true,
     after_help = "\
 Examples:
+  palang quickstart
   palang serve --rules examples/quickstart
   palang check examples/quickstart
   palang decide --domain mongo --descriptor database=users
   palang explain --rules examples/quickstart --domain quickstart --descriptor user=7
+  palang bench --domain mongo --descriptor database=%
   palang healthcheck"
 )]
 struct Palang {
@@ -39,28 +46,42 @@ struct Palang {
 enum Command {
     /// Answer requests
     Serve(Box<serve::Args>),
+    /// Answer requests by the example rules, with counters in memory: `serve --rules examples/quickstart`
+    Quickstart,
     Check(check::Args),
     /// Ask a running service, as a proxy would, and show what it says
     Decide(decide::Args),
     /// Show which rule a request meets, and what was tried on the way
     Explain(explain::Args),
+    /// Put load on a running service, and show how fast and how right its answers are
+    Bench(Box<bench::Args>),
     /// Ask a running service whether it is ready
     Healthcheck(healthcheck::Args),
+    /// Print every setting as docs/settings.md
+    #[command(hide = true)]
+    Settings,
 }
 
 /// Runs the command that `arguments` ask for.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments = as_reference(arguments.into_iter().collect());
-    match check::<Palang>(Palang::command(), &arguments) {
+    let arguments = reference::as_ours(arguments.into_iter().collect());
+    let command = settings::without_empty(Palang::command());
+    match check::<Palang>(command, &arguments) {
         Checked::Good(palang) => match palang.command {
             Command::Serve(args) => serve::run(*args),
+            Command::Quickstart => run(["palang", "serve", "--rules", QUICKSTART].map(Into::into)),
             Command::Check(args) => check::run(&args, &mut io::stdout()).unwrap_or_else(|cause| {
                 eprintln!("palang: cannot write what was found: {cause}");
                 ExitCode::FAILURE
             }),
             Command::Decide(args) => decide::run(args),
             Command::Explain(args) => explain::run(args),
+            Command::Bench(args) => bench::run(*args),
             Command::Healthcheck(args) => healthcheck::run(&args),
+            Command::Settings => {
+                print!("{}", settings::document());
+                ExitCode::SUCCESS
+            }
         },
         Checked::Bad(mistakes) => {
             eprint!("palang: these settings cannot be used:\n{mistakes}");
@@ -74,18 +95,6 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The reference's program is called `ratelimit`, takes no arguments, and serves.
-fn as_reference(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    let is_reference = arguments
-        .first()
-        .and_then(|program| Path::new(program).file_name())
-        .is_some_and(|name| name == "ratelimit");
-    if is_reference && arguments.len() == 1 {
-        arguments.push("serve".into());
-    }
-    arguments
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,17 +102,5 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Palang::command().debug_assert();
-    }
-
-    #[test]
-    fn the_references_name_serves() {
-        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
-        assert_eq!(
-            as_reference(words(&["/bin/ratelimit"])),
-            words(&["/bin/ratelimit", "serve"])
-        );
-        for unchanged in [&["palang"][..], &["ratelimit", "check"], &[]] {
-            assert_eq!(as_reference(words(unchanged)), words(unchanged));
-        }
     }
 }

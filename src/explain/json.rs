@@ -116,6 +116,7 @@ fn state(outcome: &Outcome) -> Value {
         "source": match outcome.source {
             Source::Counter => "store",
             Source::DenyCache => "deny_cache",
+            Source::Local => "local",
         },
     })
 }

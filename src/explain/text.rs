@@ -156,6 +156,7 @@ impl Display for ShownOutcome<'_> {
         match outcome.source {
             Source::Counter => Ok(()),
             Source::DenyCache => write!(f, ", remembered"),
+            Source::Local => write!(f, ", counted by this replica alone"),
         }
     }
 }

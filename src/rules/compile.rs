@@ -81,25 +81,51 @@ pub struct Compiled {
 /// # Errors
 /// [`CompileError`] with every mistake of every file.
 pub fn compile(sources: &[Source], options: Options) -> Result<Compiled, CompileError> {
-    let mut compiler = Compiler {
-        options,
-        builder: RulesBuilder::default(),
-        report: Report::default(),
-        domains: HashMap::new(),
-        names: Names::default(),
-    };
+    let mut compiler = Compiler::new(options);
     for source in sources {
         compiler.file(source);
     }
-    compiler.finish(sources)
+    let names = sources.iter().map(|source| source.name.clone()).collect();
+    compiler.finish(content_hash(sources), names)
+}
+
+/// A domain's rules that did not come as text, in the shape that text has.
+#[derive(Debug)]
+pub(super) struct Tree {
+    /// What places name instead of a file.
+    pub(super) name: Box<str>,
+    /// What stands at the top of a file.
+    pub(super) root: Node,
+}
+
+/// Compiles what did not come as text, by the same rules as files. `hash` is the fingerprint of its content.
+///
+/// # Errors
+/// [`CompileError`] with every mistake of every tree.
+pub(super) fn compile_trees(
+    trees: &[Tree],
+    hash: u64,
+    options: Options,
+) -> Result<Compiled, CompileError> {
+    let mut compiler = Compiler::new(options);
+    for tree in trees {
+        compiler.report.file = tree.name.clone();
+        compiler.root(&tree.root);
+    }
+    let names = trees.iter().map(|tree| tree.name.clone()).collect();
+    compiler.finish(hash, names)
 }
 
 /// A fingerprint of the files' content: the same on every replica that has the same files.
 pub fn content_hash(sources: &[Source]) -> u64 {
+    hash_of(sources.iter().map(|source| source.text.as_slice()))
+}
+
+pub(super) fn hash_of<'t>(texts: impl Iterator<Item = &'t [u8]>) -> u64 {
     let mut hasher = Sha256::new();
-    for source in sources {
-        hasher.update((source.text.len() as u64).to_le_bytes());
-        hasher.update(&source.text);
+    for text in texts {
+        hasher.update((text.len() as u64).to_le_bytes());
+        hasher.update(text);
     }
     let digest = hasher.finalize();
     digest
@@ -124,6 +150,16 @@ struct Written {
 }
 
 impl Compiler {
+    fn new(options: Options) -> Self {
+        Self {
+            options,
+            builder: RulesBuilder::default(),
+            report: Report::default(),
+            domains: HashMap::new(),
+            names: Names::default(),
+        }
+    }
+
     fn file(&mut self, source: &Source) {
         self.report.file = source.name.clone();
         let Documents { roots, faults } = Documents::read(&source.text);
@@ -140,18 +176,22 @@ impl Compiler {
             );
         }
         for root in &documents {
-            vocabulary::sweep(root, Level::Domain, "", &mut self.report);
-            match root.as_map() {
-                Some(pairs) => self.document(root, pairs),
-                None => self.report.mistake(
-                    root.at,
-                    "",
-                    format!(
-                        "error loading config file: yaml: unmarshal errors: {}: a file starts with `domain: ...`",
-                        cannot(root, "map[interface {}]interface {}")
-                    ),
+            self.root(root);
+        }
+    }
+
+    fn root(&mut self, root: &Node) {
+        vocabulary::sweep(root, Level::Domain, "", &mut self.report);
+        match root.as_map() {
+            Some(pairs) => self.document(root, pairs),
+            None => self.report.mistake(
+                root.at,
+                "",
+                format!(
+                    "error loading config file: yaml: unmarshal errors: {}: a file starts with `domain: ...`",
+                    cannot(root, "map[interface {}]interface {}")
                 ),
-            }
+            ),
         }
     }
 
@@ -217,15 +257,15 @@ impl Compiler {
         .descriptors(&fields, &descriptor::Trail::root(domain));
     }
 
-    fn finish(self, sources: &[Source]) -> Result<Compiled, CompileError> {
+    fn finish(self, hash: u64, names: Box<[Box<str>]>) -> Result<Compiled, CompileError> {
         let Self {
             options,
             mut builder,
             mut report,
-            names,
+            names: rule_names,
             ..
         } = self;
-        names.check(&mut report);
+        rule_names.check(&mut report);
         let (mistakes, warnings) = match options.warnings {
             Warnings::Told => (report.mistakes, report.warnings),
             Warnings::Refused => (report.mistakes.and(report.warnings), Tally::default()),
@@ -234,10 +274,7 @@ impl Compiler {
         if !mistakes.is_empty() {
             return Err(CompileError { mistakes, warnings });
         }
-        builder.origin(
-            content_hash(sources),
-            sources.iter().map(|source| source.name.clone()).collect(),
-        );
+        builder.origin(hash, names);
         Ok(Compiled {
             rules: builder.build(),
             warnings,

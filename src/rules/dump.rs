@@ -65,6 +65,9 @@ fn own(limit: &Limit, line: &mut String) -> fmt::Result {
     if limit.cost > 1 {
         write!(line, ", cost={}", limit.cost)?;
     }
+    if let Some(policy) = limit.on_store_failure {
+        write!(line, ", on_store_failure={}", policy.name())?;
+    }
     Ok(())
 }
 

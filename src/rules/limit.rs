@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{algorithm::Quota, request::Override, unit::Unit};
+use crate::{algorithm::Quota, counter::OnFailure, request::Override, unit::Unit};
 
 /// Index of a rule in [`super::Rules`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,9 +63,16 @@ pub struct Limit {
     pub quota: Quota,
     /// Weight: each hit counts this many times. At least 1.
     pub cost: u64,
+    /// What is answered when the store cannot decide; `None`: what the process is set to.
+    pub on_store_failure: Option<OnFailure>,
 }
 
 impl Limit {
+    /// What callers may call the limit: hits in one unit, or the burst where that is more.
+    pub fn most(&self) -> u64 {
+        self.quota.capacity().max(self.requests_per_unit.into())
+    }
+
     /// The limit that a request brings along.
     pub fn from_override(limit: Override) -> Self {
         Self {
@@ -77,6 +84,7 @@ impl Limit {
                 window: limit.unit.micros(),
             },
             cost: 1,
+            on_store_failure: None,
         }
     }
 }

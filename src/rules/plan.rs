@@ -1,6 +1,6 @@
 //! What a request means under the rules in force: which rule each descriptor hits, and which counters that touches.
 
-use std::{collections::HashSet, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     limit::{Limit, Rule, RuleId, Series},
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     algorithm::MAX,
-    counter::{Atomicity, Counter, CounterKey, Role},
+    counter::{Atomicity, Counter, CounterKey, OnFailure, Role},
     request::{Descriptor, Entry, Request},
 };
 
@@ -21,6 +21,8 @@ pub struct Modes {
     pub quota: bool,
     /// Every request is charged all or nothing, also where the domain does not ask for it.
     pub all_or_nothing: bool,
+    /// What is answered when the store cannot decide, where the rule does not say.
+    pub on_store_failure: OnFailure,
 }
 
 /// A request's way through the rules. `steps[i]` belongs to `request.descriptors[i]`.
@@ -129,8 +131,8 @@ impl Rules {
     }
 
     /// The names that some matched rule replaces, as the reference collects them: from every matched rule, also from
-    /// unlimited ones and from those that are themselves replaced.
-    fn replaced(&self, hits: &[Hit<'_>]) -> HashSet<&str> {
+    /// unlimited ones and from those that are themselves replaced. A list: mostly it is empty, else it is short.
+    fn replaced(&self, hits: &[Hit<'_>]) -> Vec<&str> {
         hits.iter()
             .filter_map(|hit| match hit {
                 Hit::Rule { rule, .. } => Some(self.rule(*rule)),
@@ -146,7 +148,7 @@ impl Rules {
         descriptor: &Descriptor,
         request: &Request,
         modes: Modes,
-        replaced: &HashSet<&str>,
+        replaced: &[&str],
         counters: &mut Vec<Counter>,
     ) -> Step {
         let (id, domain, walk) = match hit {
@@ -158,7 +160,7 @@ impl Rules {
         let Some(limit) = &rule.limit else {
             return Step::Unlimited(id);
         };
-        if !rule.name.is_empty() && replaced.contains(rule.name.as_ref()) {
+        if !rule.name.is_empty() && replaced.contains(&rule.name.as_ref()) {
             return Step::Replaced(id);
         }
         let entries = descriptor
@@ -188,6 +190,7 @@ impl Rules {
             quota: limit.quota,
             hits: weigh(descriptor.hits, limit.cost),
             role: role(rule, modes),
+            on_failure: limit.on_store_failure.unwrap_or(modes.on_store_failure),
         });
         step
     }
@@ -283,6 +286,7 @@ fn brought(
             Modes { quota: true, .. } => Role::Quota,
             _ => Role::Enforced,
         },
+        on_failure: modes.on_store_failure,
     });
     step
 }

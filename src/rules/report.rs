@@ -120,6 +120,11 @@ impl Tally {
         }
     }
 
+    /// Whether one more would be counted but not told.
+    pub(super) fn is_full(&self) -> bool {
+        self.told.len() >= MAX_TOLD
+    }
+
     /// Both lists as one.
     pub(super) fn and(mut self, other: Self) -> Self {
         self.told.extend(other.told);

@@ -20,7 +20,7 @@ use crate::{
         throttle::Throttle,
         traces::Trace,
     },
-    time::Clock,
+    time::{Clock, Deadline},
 };
 
 /// Answers requests, in Envoy's words. One for each worker.
@@ -94,13 +94,14 @@ impl<S: Store> Answers<S> {
         self.settings.metrics.call(method)
     }
 
-    /// Decides a request.
+    /// Decides a request for a caller that waits until `deadline`.
     ///
     /// # Errors
     /// [`Refusal`]. Nothing was charged where it is a bad request.
     pub(super) async fn answer(
         &self,
         message: RateLimitRequest,
+        deadline: Deadline,
         trace: &mut Trace,
     ) -> Result<(RateLimitResponse, Vec<Header>), Refusal> {
         let addends = self.settings.metadata.then(|| Addends::of(&message));
@@ -108,7 +109,11 @@ impl<S: Store> Answers<S> {
             self.settings.metrics.bad_request(bad.bound().name());
             tracing::debug!(%bad, "refused a request");
         })?;
-        let verdict = match self.limiter.decide(&request, trace).await {
+        let decided = self.limiter.decide(&request, deadline, trace).await;
+        if deadline.is_past() {
+            self.settings.metrics.late_answer();
+        }
+        let verdict = match decided {
             Ok(verdict) => verdict,
             Err(undecided) => return Err(self.failed(undecided)),
         };
@@ -126,7 +131,7 @@ impl<S: Store> Answers<S> {
         let metrics = &self.settings.metrics;
         match &undecided {
             Undecided::NoRules => metrics.no_rules(),
-            Undecided::Store(error) => metrics.store_error(error),
+            Undecided::Store(_) => metrics.store_error(),
         }
         if let Some(held) = self.settings.failures.pass() {
             let reason = reason(&undecided);
@@ -139,8 +144,8 @@ impl<S: Store> Answers<S> {
 /// For the log: with the store's own words, which may name an address.
 fn reason(undecided: &Undecided) -> String {
     match undecided {
-        Undecided::Store(StoreError::Unavailable(cause)) => format!("{undecided}: {cause}"),
-        _ => undecided.to_string(),
+        Undecided::Store(error) => error.cause(),
+        Undecided::NoRules => undecided.to_string(),
     }
 }
 
@@ -153,6 +158,8 @@ fn undecided(undecided: &Undecided) -> &'static str {
         Undecided::Store(StoreError::Refused(_)) => "the store refused the call",
         Undecided::Store(StoreError::ForeignState) => "a counter holds foreign data",
         Undecided::Store(StoreError::Full) => "the store is full",
+        Undecided::Store(StoreError::Open) => "the store is not asked, it failed just now",
+        Undecided::Store(StoreError::Overloaded) => "too many calls wait for the store",
     }
 }
 

@@ -6,6 +6,7 @@ use super::{
     bounds::Bounds,
     debug::AdminArgs,
     headers::{Headers, Style, Triple},
+    tls::TlsArgs,
 };
 use crate::go_values::{self, Address, Malformed};
 
@@ -26,6 +27,9 @@ pub struct Args {
     /// gRPC port; 0 lets the system choose.
     #[arg(long, env = "GRPC_PORT", default_value = "8081", value_parser = go_values::port)]
     pub grpc_port: u16,
+    /// Path of a Unix socket for gRPC, in place of GRPC_HOST and GRPC_PORT.
+    #[arg(long, env = "GRPC_UDS", default_value = "")]
+    pub grpc_uds: String,
     /// Host of the debug port (/ lists what is there). It shows rules, so it is not open to the network by itself.
     #[arg(long, env = "DEBUG_HOST", default_value = "127.0.0.1", value_parser = go_values::host)]
     pub debug_host: String,
@@ -53,6 +57,9 @@ pub struct Args {
     /// What operators may change.
     #[command(flatten)]
     pub admin: AdminArgs,
+    /// TLS on the gRPC port.
+    #[command(flatten)]
+    pub tls: TlsArgs,
     /// How large a request may be.
     #[command(flatten)]
     pub bounds: Bounds,
@@ -82,6 +89,9 @@ pub struct AnswerArgs {
     /// Further styles of headers, separated by commas: ietf, x-ratelimit, retry-after.
     #[arg(long, env = "RATE_LIMIT_HEADERS", default_value = "", value_parser = styles)]
     pub rate_limit_headers: Styles,
+    /// Name of the header that says which failure policy answered because the store could not; empty: none is sent.
+    #[arg(long, env = "POLICY_ANSWER_HEADER", default_value = "", value_parser = header_name_or_none)]
+    pub policy_answer_header: String,
     /// Repeat the request, and the metadata of the rules that let it pass, as dynamic metadata.
     #[arg(long, env = "RESPONSE_DYNAMIC_METADATA", default_value = "false", value_parser = go_values::boolean,
           action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -102,6 +112,8 @@ impl AnswerArgs {
                 reset: self.limit_reset_header.clone(),
             }),
             styles: self.rate_limit_headers.0.clone(),
+            policy: (!self.policy_answer_header.is_empty())
+                .then(|| self.policy_answer_header.clone()),
         }
     }
 }
@@ -134,6 +146,13 @@ fn header_name(text: &str) -> Result<String, Malformed> {
     http::HeaderName::from_bytes(text.as_bytes())
         .map(|_| text.to_owned())
         .map_err(|_| Malformed::new("expected the name of a header"))
+}
+
+fn header_name_or_none(text: &str) -> Result<String, Malformed> {
+    if text.is_empty() {
+        return Ok(String::new());
+    }
+    header_name(text)
 }
 
 fn path(text: &str) -> Result<String, Malformed> {

@@ -1,8 +1,7 @@
 //! One connection from its first byte to its end: age, graceful close, and what happens to those that never speak.
 
 use std::{
-    hash::{BuildHasher as _, Hasher as _, RandomState},
-    pin::pin,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -11,20 +10,21 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::{BoxFuture, FutureExt as _};
 use hyper::{body::Incoming, server::conn::http2};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::{conn::auto, graceful::GracefulConnection},
     service::TowerToHyperService,
 };
+use pin_project_lite::pin_project;
 use tokio::{
-    net::TcpStream,
+    io::{AsyncRead, AsyncWrite},
     time::{sleep, timeout},
 };
 use tower::Service;
 
-use super::drain::Drain;
+use super::{drain::Drain, socket::Socket, tls::Tls, unary::Body};
+use crate::time::jittered;
 
 /// Time a connection has to send its first byte.
 const FIRST_BYTE: Duration = Duration::from_secs(10);
@@ -59,20 +59,44 @@ pub struct Age {
 }
 
 /// Serves gRPC on a connection until it ends.
-pub(super) async fn grpc<S>(stream: TcpStream, service: S, age: Age, drain: &Drain)
+pub(super) async fn grpc<S>(socket: Socket, tls: Option<&Tls>, service: S, age: Age, drain: &Drain)
 where
     S: Handler,
     S::Future: Send,
 {
-    if !speaks(&stream, drain).await {
+    if !speaks(&socket, drain).await {
         return;
     }
+    let Some(tls) = tls else {
+        return grpc_over(socket, service, age, drain).await;
+    };
+    let stream = tokio::select! {
+        stream = tls.accept(socket) => stream,
+        // It never came to a call.
+        () = drain.begun() => None,
+    };
+    if let Some(stream) = stream {
+        grpc_over(stream, service, age, drain).await;
+    }
+}
+
+async fn grpc_over<S>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    service: S,
+    age: Age,
+    drain: &Drain,
+) where
+    S: Handler,
+    S::Future: Send,
+{
     let busy = Busy::default();
     let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
         .max_pending_accept_reset_streams(RESETS)
         .max_header_list_size(HEADERS)
+        // gRPC has no use for it.
+        .auto_date_header(false)
         .keep_alive_interval(PING.0)
         .keep_alive_timeout(PING.1)
         .serve_connection(
@@ -86,7 +110,7 @@ where
 }
 
 /// Serves HTTP/1 or HTTP/2, as the client speaks, until the connection ends.
-pub(super) async fn http(stream: TcpStream, service: axum::Router, drain: &Drain) {
+pub(super) async fn http(stream: Socket, service: axum::Router, drain: &Drain) {
     if !speaks(&stream, drain).await {
         return;
     }
@@ -117,7 +141,7 @@ pub(super) async fn http(stream: TcpStream, service: axum::Router, drain: &Drain
 pub(super) trait Handler:
     Service<
         http::Request<Incoming>,
-        Response = http::Response<tonic::body::Body>,
+        Response = http::Response<Body>,
         Error = std::convert::Infallible,
     > + Clone
     + Send
@@ -128,7 +152,7 @@ pub(super) trait Handler:
 impl<S> Handler for S where
     S: Service<
             http::Request<Incoming>,
-            Response = http::Response<tonic::body::Body>,
+            Response = http::Response<Body>,
             Error = std::convert::Infallible,
         > + Clone
         + Send
@@ -137,7 +161,7 @@ impl<S> Handler for S where
 }
 
 /// Waits for the first byte, or for the end of waiting.
-async fn speaks(stream: &TcpStream, drain: &Drain) -> bool {
+async fn speaks(stream: &Socket, drain: &Drain) -> bool {
     tokio::select! {
         first = timeout(FIRST_BYTE, stream.readable()) => matches!(first, Ok(Ok(()))),
         () = drain.begun() => false,
@@ -148,7 +172,7 @@ async fn drive<C: GracefulConnection>(connection: C, busy: &Busy, age: Option<Ag
     let mut connection = pin!(connection);
     let old = async {
         match age {
-            Some(age) => sleep(jittered(age.limit)).await,
+            Some(age) => sleep(jittered(age.limit, 0.1)).await,
             None => std::future::pending().await,
         }
     };
@@ -174,12 +198,6 @@ async fn drive<C: GracefulConnection>(connection: C, busy: &Busy, age: Option<Ag
         () = lingered => {}
         () = grace => {}
     }
-}
-
-/// `limit` give or take 10 %, so that connections opened together do not all go together.
-fn jittered(limit: Duration) -> Duration {
-    let random = RandomState::new().build_hasher().finish() % 2_001;
-    limit.mul_f64(0.9 + random as f64 / 10_000.0)
 }
 
 /// The calls of one connection that are in flight.
@@ -225,24 +243,36 @@ struct Counted<S> {
 impl<S, R> Service<R> for Counted<S>
 where
     S: Service<R>,
-    S::Future: Send + 'static,
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
+    type Future = Counting<S::Future>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.service.poll_ready(context)
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let in_flight = self.busy.begin();
-        let answer = self.service.call(request);
-        async move {
-            let answer = answer.await;
-            drop(in_flight);
-            answer
+        Counting {
+            in_flight: self.busy.begin(),
+            answer: self.service.call(request),
         }
-        .boxed()
+    }
+}
+
+pin_project! {
+    /// An answer that is counted as in flight until it is there, or nobody waits for it.
+    struct Counting<F> {
+        #[pin]
+        answer: F,
+        in_flight: InFlight,
+    }
+}
+
+impl<F: Future> Future for Counting<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        self.project().answer.poll(context)
     }
 }

@@ -38,6 +38,7 @@ pub(super) fn per(requests_per_unit: u32, unit: Unit) -> Limit {
             window: unit.micros(),
         },
         cost: 1,
+        on_store_failure: None,
     }
 }
 
@@ -88,6 +89,7 @@ pub(super) fn allowed(remaining: u64) -> Outcome {
         delay: 0,
         used: 1,
         source: Source::Counter,
+        basis: None,
     }
 }
 

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use super::figures::whole_seconds;
 use crate::{
     algorithm::Outcome,
+    counter::OnFailure,
     time::SECOND,
     verdict::{Code, Verdict},
 };
@@ -18,6 +19,8 @@ pub struct Headers {
     pub triple: Option<Triple>,
     /// Further styles, in the order they are written.
     pub styles: Vec<Style>,
+    /// Name of the header that says which policies answered because the store could not; none without it.
+    pub policy: Option<String>,
 }
 
 /// Names of the reference's three headers.
@@ -87,6 +90,12 @@ impl Headers {
                 }
             }
         }
+        if let Some(name) = &self.policy {
+            let policies: Vec<&str> = verdict.policies().map(OnFailure::name).collect();
+            if !policies.is_empty() {
+                push(&mut headers, name, policies.join(", "));
+            }
+        }
         // A caller of a queue that does not know the delay breaks the limit: this one needs no setting.
         if verdict.delay() > 0 {
             push(&mut headers, "X-RateLimit-Delay", decimal(verdict.delay()));
@@ -98,8 +107,9 @@ impl Headers {
 /// The binding limit's figures.
 struct Figures {
     name: String,
-    limit: u32,
-    reset: u64,
+    limit: u64,
+    /// Seconds; `None` when no time helps.
+    reset: Option<u64>,
     outcome: Outcome,
 }
 
@@ -110,8 +120,8 @@ impl Figures {
         let (_, limit) = verdict.limit(index)?;
         Some(Self {
             name: name(verdict, index),
-            limit: limit.requests_per_unit,
-            reset: whole_seconds(status.reset_after()?),
+            limit: limit.most(),
+            reset: status.reset_after().map(whole_seconds),
             outcome: status.outcome?,
         })
     }
@@ -119,7 +129,9 @@ impl Figures {
     fn push_triple(&self, headers: &mut Vec<Header>, limit: &str, remaining: &str, reset: &str) {
         push(headers, limit, self.limit.to_string());
         push(headers, remaining, self.outcome.remaining.to_string());
-        push(headers, reset, self.reset.to_string());
+        if let Some(seconds) = self.reset {
+            push(headers, reset, seconds.to_string());
+        }
     }
 
     /// Seconds until more may be taken than now.
@@ -156,14 +168,11 @@ fn policies(verdict: &Verdict) -> String {
         let Some((rule, limit)) = verdict.limit(index) else {
             continue;
         };
-        if rule.is_some_and(|rule| rule.shadow) {
+        let counted = verdict.statuses[index].outcome.is_some();
+        if !counted || rule.is_some_and(|rule| rule.shadow) {
             continue;
         }
-        let mut item = format!(
-            "{};q={}",
-            sf_string(&name(verdict, index)),
-            limit.requests_per_unit
-        );
+        let mut item = format!("{};q={}", sf_string(&name(verdict, index)), limit.most());
         // The draft counts whole seconds: a window that is none has no `w`.
         if limit.window.is_multiple_of(SECOND) {
             let _ = write!(item, ";w={}", limit.window / SECOND);

@@ -2,7 +2,7 @@
 
 use std::{
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use futures_util::{Stream, StreamExt as _};
@@ -46,6 +46,10 @@ struct Facts {
     /// Domains of the rules in force; `None` before the first load.
     domains: Option<usize>,
     stopping: bool,
+    /// Stores that have to answer once, and have not.
+    stores_silent: usize,
+    /// Stores that fail now, where that matters.
+    stores_failing: usize,
 }
 
 impl Readiness {
@@ -69,13 +73,63 @@ impl Readiness {
         self.update(|facts| facts.stopping = true);
     }
 
+    /// There is one more store: not ready before it has answered once.
+    pub fn needs_store(&self) {
+        self.update(|facts| facts.stores_silent += 1);
+    }
+
+    /// One more store has answered.
+    pub fn store_answered(&self) {
+        self.update(|facts| facts.stores_silent = facts.stores_silent.saturating_sub(1));
+    }
+
+    /// A store began to fail, or does not any more, and the process is not ready without it. Each change is told once.
+    pub fn store_fails(&self, fails: bool) {
+        self.update(|facts| {
+            facts.stores_failing = if fails {
+                facts.stores_failing + 1
+            } else {
+                facts.stores_failing.saturating_sub(1)
+            };
+        });
+    }
+
     /// Whether the process is ready.
     pub fn is_ready(&self) -> bool {
         *self.0.ready.borrow()
     }
 
+    /// Whether the process is sound by the reference's measure, which platforms take for liveness too: as ready, but a
+    /// store that failed later does not count, for a restart would not mend it.
+    pub fn is_healthy(&self) -> bool {
+        let facts = *self.facts();
+        Facts {
+            stores_failing: 0,
+            ..facts
+        }
+        .ready(self.0.when)
+    }
+
+    /// What keeps the process from being ready, in words.
+    pub fn missing(&self) -> Vec<&'static str> {
+        let facts = *self.facts();
+        [
+            (facts.stopping, "stopping"),
+            (!facts.has_rules(self.0.when), "no rules loaded"),
+            (facts.stores_silent > 0, "the store has not answered yet"),
+            (facts.stores_failing > 0, "the store fails"),
+        ]
+        .into_iter()
+        .filter_map(|(so, what)| so.then_some(what))
+        .collect()
+    }
+
+    fn facts(&self) -> MutexGuard<'_, Facts> {
+        self.0.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn update(&self, change: impl FnOnce(&mut Facts)) {
-        let mut facts = self.0.facts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut facts = self.facts();
         change(&mut facts);
         let ready = facts.ready(self.0.when);
         // Watchers hear of changes only.
@@ -92,11 +146,17 @@ impl Readiness {
 impl Facts {
     fn ready(self, when: ReadyWhen) -> bool {
         !self.stopping
-            && match when {
-                ReadyWhen::RulesLoaded => self.domains.is_some(),
-                ReadyWhen::SomeDomain => self.domains.is_some_and(|domains| domains > 0),
-                ReadyWhen::Started => true,
-            }
+            && self.stores_silent == 0
+            && self.stores_failing == 0
+            && self.has_rules(when)
+    }
+
+    fn has_rules(self, when: ReadyWhen) -> bool {
+        match when {
+            ReadyWhen::RulesLoaded => self.domains.is_some(),
+            ReadyWhen::SomeDomain => self.domains.is_some_and(|domains| domains > 0),
+            ReadyWhen::Started => true,
+        }
     }
 }
 
@@ -190,6 +250,17 @@ mod tests {
             assert_eq!(readiness.is_ready(), empty, "{when:?}");
             readiness.rules_loaded(2);
             assert_eq!(readiness.is_ready(), loaded, "{when:?}");
+            readiness.needs_store();
+            readiness.needs_store();
+            readiness.store_answered();
+            assert!(!readiness.is_ready() && !readiness.is_healthy(), "{when:?}");
+            assert_eq!(readiness.missing(), ["the store has not answered yet"]);
+            readiness.store_answered();
+            assert!(readiness.is_ready(), "{when:?}");
+            readiness.store_fails(true);
+            assert!(!readiness.is_ready() && readiness.is_healthy(), "{when:?}");
+            readiness.store_fails(false);
+            assert!(readiness.is_ready(), "{when:?}");
             readiness.stopping();
             readiness.rules_loaded(3);
             assert!(!readiness.is_ready(), "{when:?}");

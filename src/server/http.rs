@@ -1,4 +1,4 @@
-//! The HTTP port: `/json` decides, `/healthcheck` tells whether the process is ready.
+//! The HTTP port: `/json` decides, `/livez`, `/readyz` and `/healthcheck` tell how the process is.
 
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use axum::{
     body::Body,
     extract::State,
     response::{IntoResponse, Response},
-    routing::{any, post},
+    routing::any,
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::CONTENT_TYPE};
@@ -25,6 +25,7 @@ use crate::{
     proto::envoy::service::ratelimit::v3::{RateLimitResponse, rate_limit_response::Code},
     store::Store,
     telemetry::metrics::Method,
+    time::Deadline,
 };
 
 /// Longest time a body may take to arrive.
@@ -38,17 +39,37 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 /// What the HTTP port serves.
 pub(super) fn router<S: Store + 'static>(answers: Arc<Answers<S>>, readiness: Readiness) -> Router {
     Router::new()
-        .route("/json", post(decide::<S>))
+        // The reference asks for no method in particular.
+        .route("/json", any(decide::<S>))
         .with_state(answers)
-        .route("/healthcheck", any(healthcheck).with_state(readiness))
+        .route(
+            "/healthcheck",
+            any(healthcheck).with_state(readiness.clone()),
+        )
+        .route("/readyz", any(readyz).with_state(readiness))
+        .route("/livez", any(livez))
 }
 
 async fn healthcheck(State(readiness): State<Readiness>) -> Response {
-    if readiness.is_ready() {
+    if readiness.is_healthy() {
         "OK".into_response()
     } else {
         StatusCode::INTERNAL_SERVER_ERROR.into_response()
     }
+}
+
+/// Whether calls should come here, and if not why.
+async fn readyz(State(readiness): State<Readiness>) -> Response {
+    if readiness.is_ready() {
+        return "ready\n".into_response();
+    }
+    let missing = readiness.missing().join("\n");
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{missing}\n")).into_response()
+}
+
+/// Whether the process lives: it answers. Nothing that is wrong elsewhere is mended by a restart.
+async fn livez() -> &'static str {
+    "alive\n"
 }
 
 async fn decide<S: Store + 'static>(
@@ -81,7 +102,7 @@ async fn decide<S: Store + 'static>(
             return failure(StatusCode::BAD_REQUEST, &mistake.to_string());
         }
     };
-    match answers.answer(message, &mut trace).await {
+    match answers.answer(message, Deadline::NEVER, &mut trace).await {
         Ok((response, headers)) => {
             trace.ends("OK");
             answer(&response, &headers)

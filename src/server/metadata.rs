@@ -29,6 +29,13 @@ pub(super) fn of(verdict: &Verdict, request: &Request, addends: &Addends) -> Str
     if !merged.is_empty() {
         set(&mut fields, "metadata", structure(object(&merged)));
     }
+    let policies: Vec<Value> = verdict
+        .policies()
+        .map(|policy| text(policy.name()))
+        .collect();
+    if !policies.is_empty() {
+        set(&mut fields, "policy_answer", list(policies.into_iter()));
+    }
     if verdict.delay() > 0 {
         let delay = verdict.delay() as f64 / 1_000.0;
         set(&mut fields, "delay_ms", number(delay));

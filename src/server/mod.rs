@@ -17,6 +17,9 @@ mod json;
 mod listener;
 mod metadata;
 mod rls;
+mod socket;
+mod tls;
+mod unary;
 mod wire;
 mod worker;
 
@@ -31,4 +34,6 @@ pub use headers::{Header, Headers, Style, Triple};
 pub use health::{Readiness, ReadyWhen};
 pub use json::response as json_response;
 pub use listener::{BindError, Listener};
+pub use socket::Socket;
+pub use tls::{Names, Tls, TlsArgs, TlsError};
 pub use worker::{Port, Serving, Workers};

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     algorithm::MAX,
+    counter::OnFailure,
     proto::envoy::{
         extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor as wire},
         service::ratelimit::v3::{
@@ -229,16 +230,25 @@ pub(super) fn response(verdict: &Verdict) -> RateLimitResponse {
 
 fn status(verdict: &Verdict, index: usize) -> DescriptorStatus {
     let status = &verdict.statuses[index];
-    let limit = verdict.limit(index).map(|(rule, limit)| RateLimit {
-        name: rule.map_or_else(String::new, |rule| rule.name.to_string()),
-        requests_per_unit: limit.requests_per_unit,
-        unit: limit
-            .unit
-            .map_or(rate_limit::Unit::Unknown, wire_unit)
-            .into(),
-    });
+    // What nobody counted has no figures.
+    let counted = status.policy.is_none() || status.outcome.is_some();
+    let limit = verdict
+        .limit(index)
+        .filter(|_| counted)
+        .map(|(rule, limit)| RateLimit {
+            name: rule.map_or_else(String::new, |rule| rule.name.to_string()),
+            requests_per_unit: limit.requests_per_unit,
+            unit: limit
+                .unit
+                .map_or(rate_limit::Unit::Unknown, wire_unit)
+                .into(),
+        });
     DescriptorStatus {
-        code: code(status.code).into(),
+        code: match status.policy {
+            Some(OnFailure::Error) => rate_limit_response::Code::Unknown,
+            _ => code(status.code),
+        }
+        .into(),
         current_limit: limit,
         limit_remaining: match (&verdict.plan.steps[index], status.outcome) {
             (Step::Unlimited(_), _) => u32::MAX,

@@ -2,7 +2,7 @@
 //! leaves the thread its connection was given to.
 
 use std::{
-    io, net,
+    io,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -11,7 +11,6 @@ use std::{
 };
 
 use tokio::{
-    net::TcpStream,
     runtime,
     sync::{
         OwnedSemaphorePermit, Semaphore,
@@ -28,6 +27,8 @@ use super::{
     health::{HealthService, Readiness},
     http,
     rls::Grpc,
+    socket::{Moving, Socket},
+    tls::Tls,
 };
 use crate::{
     limiter::Limiter,
@@ -63,6 +64,8 @@ pub struct Serving {
     pub readiness: Readiness,
     /// How long a gRPC connection lives.
     pub age: Age,
+    /// TLS on the gRPC port, if it has that.
+    pub tls: Option<Arc<Tls>>,
     /// Most connections of each port.
     pub max_connections: usize,
     /// When to stop.
@@ -90,7 +93,7 @@ struct Live(Arc<[AtomicUsize; 2]>);
 
 struct Connection {
     port: Port,
-    stream: net::TcpStream,
+    stream: Moving,
     /// Everything that says the connection is there, until it is dropped.
     presence: Presence,
 }
@@ -149,7 +152,7 @@ impl Workers {
     }
 
     /// Gives a connection to the worker with the fewest of its kind. It is closed when there are too many already.
-    pub fn take(&self, port: Port, stream: TcpStream) {
+    pub fn take(&self, port: Port, stream: Socket) {
         let Ok(room) = Arc::clone(&self.rooms[port as usize]).try_acquire_owned() else {
             self.metrics.refused_connection(port.name());
             return;
@@ -162,9 +165,7 @@ impl Workers {
         let Some((number, worker)) = least else {
             return;
         };
-        // Small answers must not wait for more to send. A socket that refuses is already broken.
-        let _ = stream.set_nodelay(true);
-        let Ok(stream) = stream.into_std() else {
+        let Ok(stream) = stream.leave() else {
             return;
         };
         worker.live.0[port as usize].fetch_add(1, Ordering::Relaxed);
@@ -255,13 +256,14 @@ async fn serve<S: Store + 'static>(
         } = connection;
         let (grpc, http) = (grpc.clone(), http.clone());
         let (age, drain) = (serving.age, serving.drain.clone());
+        let tls = serving.tls.clone();
         connections.spawn(async move {
             let _presence = presence;
-            let Ok(stream) = TcpStream::from_std(stream) else {
+            let Ok(stream) = stream.arrive() else {
                 return;
             };
             match port {
-                Port::Grpc => connection::grpc(stream, grpc, age, &drain).await,
+                Port::Grpc => connection::grpc(stream, tls.as_deref(), grpc, age, &drain).await,
                 Port::Http => connection::http(stream, http, &drain).await,
             }
         });

@@ -1,22 +1,30 @@
 //! Settings of the process: each room's own, put together. Flags and environment variables have the reference's names.
 
 mod collect;
+mod document;
+mod failure;
+mod reference;
 mod rules;
+mod servers;
 mod stop;
 mod store;
 mod unsupported;
 
-pub use collect::{Checked, Mistake, Mistakes, check};
+pub use collect::{Checked, Mistake, Mistakes, check, without_empty};
+pub use document::document;
+pub use failure::FailureArgs;
 pub use rules::RulesArgs;
+pub use servers::{PerSecondArgs, RedisArgs};
 pub use stop::StopArgs;
 pub use store::StoreArgs;
 pub use unsupported::Unsupported;
 
 use crate::{
+    counter::OnFailure,
     go_values,
     rules::Modes,
     server,
-    telemetry::{logs, metrics, traces},
+    telemetry::{logs, metrics, statsd, traces},
 };
 
 /// Settings of the process.
@@ -32,6 +40,9 @@ pub struct Settings {
     /// The store.
     #[command(flatten)]
     pub store: StoreArgs,
+    /// What happens when the store fails.
+    #[command(flatten)]
+    pub failure: FailureArgs,
     /// What rules mean.
     #[command(flatten)]
     pub modes: ModeArgs,
@@ -41,6 +52,9 @@ pub struct Settings {
     /// The traces.
     #[command(flatten)]
     pub traces: traces::Args,
+    /// The statsd receiver.
+    #[command(flatten)]
+    pub statsd: statsd::Args,
     /// The log.
     #[command(flatten)]
     pub log: logs::Args,
@@ -70,11 +84,12 @@ pub struct ModeArgs {
 
 impl ModeArgs {
     /// As the rules take them.
-    pub const fn modes(self) -> Modes {
+    pub const fn modes(self, on_store_failure: OnFailure) -> Modes {
         Modes {
             shadow: self.shadow_mode,
             quota: self.quota_mode,
             all_or_nothing: self.stop_cache_key_increment_when_overlimit,
+            on_store_failure,
         }
     }
 }
@@ -96,9 +111,10 @@ mod tests {
         let Command { settings } = Command::parse_from(["palang"]);
         assert_eq!(settings.server.bounds, server::Bounds::default());
         assert_eq!(settings.metrics, metrics::Args::default());
-        assert_eq!(settings.modes.modes(), Modes::default());
+        let modes = settings.modes.modes(settings.failure.failure_mode);
+        assert_eq!(modes, Modes::default());
         assert_eq!(settings.server.debug_host, "127.0.0.1");
-        assert!(settings.store.redis_url.is_empty());
+        assert!(settings.store.redis.redis_url.is_empty());
     }
 
     #[test]
@@ -111,7 +127,8 @@ mod tests {
             "--prometheus-addr=:19001",
             "--store-timeout=150us",
         ]);
-        assert!(settings.modes.modes().shadow && settings.modes.modes().quota);
+        let modes = settings.modes.modes(settings.failure.failure_mode);
+        assert!(modes.shadow && modes.quota);
         assert_eq!(settings.server.grpc_host, "::");
         assert_eq!(settings.server.prometheus_addr.port, 19_001);
         assert_eq!(settings.store.store_timeout.as_micros(), 150);

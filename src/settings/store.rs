@@ -2,36 +2,27 @@
 
 use std::time::Duration;
 
+use super::servers::{PerSecondArgs, RedisArgs};
 use crate::{
-    go_values::{self, Malformed},
-    secret::Secret,
-    store::{
-        memory,
-        redis::{Config, SocketType},
-    },
+    go_values,
+    store::{memory, redis::Config},
     time::Clock,
 };
+
+/// Some 30,000 refused keys.
+const REMEMBERED: u64 = 8 << 20;
 
 /// Where counters live.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 #[group(skip)]
 #[command(next_help_heading = "Store")]
 pub struct StoreArgs {
-    /// Redis: host:port, a socket's path, or redis://user:password@host:port/db. Empty: counters live in this process.
-    #[arg(long, env = "REDIS_URL", default_value = "", value_parser = go_values::secret, hide_env_values = true)]
-    pub redis_url: Secret,
-    /// tcp or unix: what a REDIS_URL without a scheme is.
-    #[arg(long, env = "REDIS_SOCKET_TYPE", default_value = "tcp", value_parser = socket_type)]
-    pub redis_socket_type: SocketType,
-    /// Password, or user:password.
-    #[arg(long, env = "REDIS_AUTH", default_value = "", value_parser = go_values::secret, hide_env_values = true)]
-    pub redis_auth: Secret,
-    /// Most connections to Redis.
-    #[arg(long, env = "REDIS_POOL_SIZE", default_value = "10", value_parser = go_values::count)]
-    pub redis_pool_size: usize,
-    /// Longest time to connect to Redis.
-    #[arg(long, env = "REDIS_TIMEOUT", default_value = "10s", value_parser = go_values::duration)]
-    pub redis_timeout: Duration,
+    /// The Redis of all counters, or of those that have none of their own.
+    #[command(flatten)]
+    pub redis: RedisArgs,
+    /// The Redis of limits of seconds.
+    #[command(flatten)]
+    pub seconds: PerSecondArgs,
     /// Longest time one decision may wait for the store. Envoy itself waits 20 ms by default.
     #[arg(long, env = "STORE_TIMEOUT", default_value = "15ms", value_parser = go_values::duration)]
     pub store_timeout: Duration,
@@ -44,9 +35,10 @@ pub struct StoreArgs {
     /// Accepted for the reference's sake: counters need no jitter here.
     #[arg(long, env = "EXPIRATION_JITTER_MAX_SECONDS", default_value = "300", value_parser = go_values::integer)]
     pub expiration_jitter_max_seconds: u64,
-    /// Bytes of refused keys remembered in this process; 0 remembers none.
-    #[arg(long, env = "LOCAL_CACHE_SIZE_IN_BYTES", default_value = "0", value_parser = go_values::integer)]
-    pub local_cache_size_in_bytes: u64,
+    /// Bytes of refused keys remembered in this process, so that Redis is not asked for them again; 0 remembers none.
+    /// [default: 8 MiB in front of Redis, none where counters live in this process]
+    #[arg(long, env = "LOCAL_CACHE_SIZE_IN_BYTES", value_parser = go_values::integer)]
+    pub local_cache_size_in_bytes: Option<u64>,
 }
 
 impl StoreArgs {
@@ -58,29 +50,38 @@ impl StoreArgs {
         }
     }
 
+    /// How much of what was refused is remembered, bytes.
+    pub fn remembered(&self) -> u64 {
+        let default = if self.redis.redis_url.is_empty() {
+            0
+        } else {
+            REMEMBERED
+        };
+        self.local_cache_size_in_bytes.unwrap_or(default)
+    }
+
     /// How Redis is reached; `None` when counters live in this process.
-    pub fn redis(&self, clock: &Clock) -> Option<Config> {
-        if self.redis_url.is_empty() {
-            return None;
-        }
-        Some(Config {
-            url: self.redis_url.expose().to_owned(),
-            socket_type: self.redis_socket_type,
-            auth: (!self.redis_auth.is_empty()).then(|| self.redis_auth.clone()),
-            pool_size: self.redis_pool_size,
+    ///
+    /// # Errors
+    /// Settings that contradict each other.
+    pub fn redis(&self, clock: &Clock) -> anyhow::Result<Option<Config>> {
+        self.redis.config(self.shared(clock))
+    }
+
+    /// How the Redis for limits of seconds is reached; `None` when they have none of their own.
+    ///
+    /// # Errors
+    /// Settings that contradict each other.
+    pub fn per_second(&self, clock: &Clock) -> anyhow::Result<Option<Config>> {
+        self.seconds.config(&self.redis, self.shared(clock))
+    }
+
+    fn shared(&self, clock: &Clock) -> Config {
+        Config {
             timeout: self.store_timeout,
-            connect_timeout: self.redis_timeout,
             prefix: self.cache_key_prefix.clone(),
             clock: clock.clone(),
             ..Config::default()
-        })
-    }
-}
-
-fn socket_type(text: &str) -> Result<SocketType, Malformed> {
-    match text.to_ascii_lowercase().as_str() {
-        "tcp" => Ok(SocketType::Tcp),
-        "unix" => Ok(SocketType::Unix),
-        _ => Err(Malformed::new("expected tcp or unix")),
+        }
     }
 }

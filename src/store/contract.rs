@@ -2,9 +2,12 @@
 
 use std::{future::Future, sync::Arc};
 
+use tokio::time::timeout_at;
+
 use crate::{
     algorithm::{MAX, Outcome},
     counter::{Atomicity, Counter, Role, Selection},
+    time::Deadline,
 };
 
 /// Where counters live.
@@ -22,6 +25,25 @@ pub trait Store: Send + Sync {
         counters: &[Counter],
         atomicity: Atomicity,
     ) -> impl Future<Output = Vec<Result<Outcome, StoreError>>> + Send;
+
+    /// The same, for a caller that is gone after `deadline`: its counters are then answered [`StoreError::Timeout`],
+    /// and nothing is sent for them that was not sent yet. A store that stands before another passes the deadline on.
+    fn take_by(
+        &self,
+        counters: &[Counter],
+        atomicity: Atomicity,
+        deadline: Deadline,
+    ) -> impl Future<Output = Vec<Result<Outcome, StoreError>>> + Send {
+        async move {
+            let Some(at) = deadline.instant() else {
+                return self.take(counters, atomicity).await;
+            };
+            // Dropping a call is how a caller goes.
+            timeout_at(at.into(), self.take(counters, atomicity))
+                .await
+                .unwrap_or_else(|_| vec![Err(StoreError::Timeout); counters.len()])
+        }
+    }
 
     /// What [`Store::take`] would answer now, without taking anything: a counter that would admit its hits is answered
     /// as it stands, one that would refuse them with its whole refusal. Never from a memory of refusals.
@@ -60,6 +82,43 @@ pub trait Store: Send + Sync {
     }
 }
 
+impl StoreError {
+    /// For the log: with the store's own words, which may name an address, and never a password.
+    pub fn cause(&self) -> String {
+        match self {
+            Self::Unavailable(cause) => format!("{self}: {cause}"),
+            _ => self.to_string(),
+        }
+    }
+}
+
+impl<S: Store> Store for Arc<S> {
+    fn take(
+        &self,
+        counters: &[Counter],
+        atomicity: Atomicity,
+    ) -> impl Future<Output = Vec<Result<Outcome, StoreError>>> + Send {
+        (**self).take(counters, atomicity)
+    }
+
+    fn take_by(
+        &self,
+        counters: &[Counter],
+        atomicity: Atomicity,
+        deadline: Deadline,
+    ) -> impl Future<Output = Vec<Result<Outcome, StoreError>>> + Send {
+        (**self).take_by(counters, atomicity, deadline)
+    }
+
+    async fn peek(&self, counters: &[Counter]) -> Vec<Result<Outcome, StoreError>> {
+        (**self).peek(counters).await
+    }
+
+    async fn forget(&self, selection: &Selection) -> Result<u64, StoreError> {
+        (**self).forget(selection).await
+    }
+}
+
 /// Why a store could not decide a counter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
@@ -78,21 +137,10 @@ pub enum StoreError {
     /// The store is at its bound (keys in memory, calls in a queue).
     #[error("the store is full")]
     Full,
-}
-
-impl StoreError {
-    /// All kinds there are.
-    pub const KINDS: [&'static str; 5] =
-        ["timeout", "unavailable", "refused", "foreign_state", "full"];
-
-    /// Which kind it is, in one word.
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Timeout => "timeout",
-            Self::Unavailable(_) => "unavailable",
-            Self::Refused(_) => "refused",
-            Self::ForeignState => "foreign_state",
-            Self::Full => "full",
-        }
-    }
+    /// The store failed just now, and is left alone for a while.
+    #[error("the store is not asked, it failed just now")]
+    Open,
+    /// So many calls wait for the store already that one more would only wait too.
+    #[error("too many calls wait for the store")]
+    Overloaded,
 }

@@ -1,49 +1,20 @@
 //! Where counters live. Knows no rule and no wire.
 
+mod apart;
 mod contract;
 pub mod deny_cache;
 pub mod follow;
 mod group;
+pub mod guard;
 pub mod memory;
+mod per_second;
 pub mod redis;
-
-use std::sync::Arc;
+mod trouble;
 
 pub use self::redis::{Lane, Redis};
 pub use contract::{Store, StoreError};
 pub use deny_cache::DenyCache;
+pub use guard::Guard;
 pub use memory::Memory;
-
-use crate::{
-    algorithm::Outcome,
-    counter::{Atomicity, Counter, Selection},
-};
-
-/// The store of one worker: its lane to the process's Redis, or the process's memory.
-#[derive(Debug)]
-pub enum Backend {
-    /// Counters in this process, shared by its workers.
-    Memory(Arc<Memory>),
-    /// Counters in Redis.
-    Redis(Lane),
-}
-
-impl Store for Backend {
-    async fn take(
-        &self,
-        counters: &[Counter],
-        atomicity: Atomicity,
-    ) -> Vec<Result<Outcome, StoreError>> {
-        match self {
-            Self::Memory(memory) => memory.take(counters, atomicity).await,
-            Self::Redis(lane) => lane.take(counters, atomicity).await,
-        }
-    }
-
-    async fn forget(&self, selection: &Selection) -> Result<u64, StoreError> {
-        match self {
-            Self::Memory(memory) => memory.forget(selection).await,
-            Self::Redis(lane) => lane.forget(selection).await,
-        }
-    }
-}
+pub use per_second::PerSecond;
+pub use trouble::{Kind, Trouble};

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     algorithm::Source,
-    counter::Counter,
+    counter::{Counter, OnFailure},
     request::{Descriptor, Request},
     rules::{Rules, Series, Step},
     time::Timestamp,
@@ -49,7 +49,6 @@ impl Metrics {
                 series[id.index()] = self.catalogue.of_rule(domain, levels);
             }
         }
-        self.own.in_force(rules.hash());
         let domains = rules.domains();
         RuleHandles {
             series,
@@ -94,6 +93,15 @@ impl Metrics {
         let now = times.until;
         let top = handles.top.get(request.domain.as_str());
         for (index, (step, status)) in plan.steps.iter().zip(&verdict.statuses).enumerate() {
+            if let Some(policy) = status.policy.filter(|policy| *policy != OnFailure::Error) {
+                self.policy_answer(policy);
+            }
+            if let (Step::Limited { rule, .. }, None, Some(_)) =
+                (step, status.outcome, status.policy)
+                && let Some(own) = handles.own.of(*rule, &request.domain)
+            {
+                own.add_policy(status.code == Code::OverLimit);
+            }
             let (
                 Step::Limited {
                     rule,

@@ -55,15 +55,20 @@ impl Code {
 enum Mode {
     Store,
     DenyCache,
+    /// This replica's own count, while the store cannot decide.
+    Local,
+    /// Nobody counted: the failure policy answered.
+    Policy,
 }
 
 impl Mode {
-    const ALL: [Self; 2] = [Self::Store, Self::DenyCache];
+    const ALL: [Self; 4] = [Self::Store, Self::DenyCache, Self::Local, Self::Policy];
 
     const fn of(source: Source) -> Self {
         match source {
             Source::Counter => Self::Store,
             Source::DenyCache => Self::DenyCache,
+            Source::Local => Self::Local,
         }
     }
 
@@ -71,6 +76,8 @@ impl Mode {
         match self {
             Self::Store => "store",
             Self::DenyCache => "deny_cache",
+            Self::Local => "local",
+            Self::Policy => "policy",
         }
     }
 }
@@ -108,6 +115,16 @@ impl RuleMetrics {
     pub(super) fn example(&self, trace: &str, now: Timestamp) {
         let mut example = self.example.lock().unwrap_or_else(PoisonError::into_inner);
         *example = Some((trace.to_owned(), now));
+    }
+
+    /// Adds a decision that the failure policy made.
+    pub(super) fn add_policy(&self, is_refused: bool) {
+        let code = if is_refused {
+            Code::OverLimit
+        } else {
+            Code::Ok
+        };
+        self.decisions[code as usize][Mode::Policy as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Adds one decision of `hits`.

@@ -7,7 +7,7 @@ use std::{
 
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet},
+    encoding::{DescriptorEncoder, NoLabelSet},
     metrics::MetricType,
 };
 
@@ -20,8 +20,8 @@ use crate::store::{
 /// The stores of the process. Each may be absent.
 #[derive(Debug, Default)]
 pub struct Stores {
-    /// Counters in Redis.
-    pub redis: Option<Redis>,
+    /// Counters in Redis, by the store's name.
+    pub redis: Vec<(&'static str, Redis)>,
     /// Counters in this process.
     pub memory: Option<Arc<Memory>>,
     /// The memory of refusals.
@@ -39,10 +39,59 @@ impl StoreFigures {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StateLabel {
-    state: &'static str,
-}
+/// A figure of a Redis: its name, what it says, its type, and where it is.
+type Row = (&'static str, &'static str, MetricType, fn(&Figures) -> u64);
+
+const REDIS: &[Row] = &[
+    (
+        "palang_redis_calls",
+        "Round trips, failed ones included",
+        MetricType::Counter,
+        |figures| figures.calls,
+    ),
+    (
+        "palang_redis_requests",
+        "Requests in those round trips: divided by them, the mean batch",
+        MetricType::Counter,
+        |figures| figures.requests,
+    ),
+    (
+        "palang_redis_script_loads",
+        "Times the script was put into Redis",
+        MetricType::Counter,
+        |figures| figures.script_loads,
+    ),
+    (
+        "palang_redis_layouts",
+        "Times a cluster was asked for its layout",
+        MetricType::Counter,
+        |figures| figures.layouts,
+    ),
+    (
+        "palang_redis_late_answers",
+        "Answers that came after their caller had gone",
+        MetricType::Counter,
+        |figures| figures.late,
+    ),
+    (
+        "palang_redis_in_flight",
+        "Requests in round trips that are not answered yet",
+        MetricType::Gauge,
+        |figures| figures.in_flight,
+    ),
+    (
+        "palang_redis_queue",
+        "Requests that wait for the next round trip",
+        MetricType::Gauge,
+        |figures| figures.queued,
+    ),
+    (
+        "palang_redis_pool_waiting",
+        "Lines that wait for a connection",
+        MetricType::Gauge,
+        |figures| figures.waiting as u64,
+    ),
+];
 
 impl Collector for StoreFigures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
@@ -50,8 +99,13 @@ impl Collector for StoreFigures {
             return Ok(());
         };
         let mut page = Page(&mut encoder);
-        if let Some(redis) = &stores.redis {
-            page.redis(&redis.figures())?;
+        let redis: Vec<(&'static str, Figures)> = stores
+            .redis
+            .iter()
+            .map(|(name, redis)| (*name, redis.figures()))
+            .collect();
+        if !redis.is_empty() {
+            page.redis(&redis)?;
         }
         if let Some(memory) = &stores.memory {
             page.gauge(
@@ -89,72 +143,56 @@ impl Collector for StoreFigures {
 struct Page<'p, 'e>(&'p mut DescriptorEncoder<'e>);
 
 impl Page<'_, '_> {
-    fn redis(&mut self, figures: &Figures) -> Result<(), fmt::Error> {
-        self.counter(
-            "palang_redis_calls",
-            "Script calls, failed ones included",
-            figures.calls,
-        )?;
-        self.counter(
-            "palang_redis_requests",
-            "Requests in those calls: divided by the calls, the mean batch",
-            figures.requests,
-        )?;
-        self.counter(
-            "palang_redis_script_loads",
-            "Times the script was put into Redis",
-            figures.script_loads,
-        )?;
-        self.counter(
-            "palang_redis_late_answers",
-            "Answers that came after their caller had gone",
-            figures.late,
-        )?;
-        self.gauge(
-            "palang_redis_in_flight",
-            "Requests in script calls that are not answered yet",
-            figures.in_flight,
-        )?;
-        self.gauge(
-            "palang_redis_queue",
-            "Requests that wait for the next script call",
-            figures.queued,
-        )?;
-        self.gauge(
-            "palang_redis_pool_waiting",
-            "Lanes that wait for a connection",
-            figures.waiting as u64,
-        )?;
+    fn redis(&mut self, stores: &[(&'static str, Figures)]) -> Result<(), fmt::Error> {
+        for (name, help, kind, figure) in REDIS {
+            let mut family = self.0.encode_descriptor(name, help, None, *kind)?;
+            for (store, figures) in stores {
+                let label = [("store", *store)];
+                let mut one = family.encode_family(&label)?;
+                match kind {
+                    MetricType::Counter => {
+                        one.encode_counter::<NoLabelSet, u64, f64>(&figure(figures), None)?;
+                    }
+                    _ => one.encode_gauge(&figure(figures))?,
+                }
+            }
+        }
         let mut family = self.0.encode_descriptor(
             "palang_redis_connections",
             "Open connections, by state; what is not idle is in use",
             None,
             MetricType::Gauge,
         )?;
-        let in_use = figures.connections.saturating_sub(figures.idle);
-        for (state, count) in [("idle", figures.idle), ("in_use", in_use)] {
-            let label = StateLabel { state };
-            family
-                .encode_family(&label)?
-                .encode_gauge(&(count as u64))?;
+        for (store, figures) in stores {
+            let in_use = figures.connections.saturating_sub(figures.idle);
+            for (state, count) in [("idle", figures.idle), ("in_use", in_use)] {
+                family
+                    .encode_family(&[("store", *store), ("state", state)])?
+                    .encode_gauge(&(count as u64))?;
+            }
         }
-        let mut batches = self.0.encode_descriptor(
+        let mut family = self.0.encode_descriptor(
             "palang_redis_batch_size",
-            "Requests of a script call",
+            "Requests of a round trip",
             None,
             MetricType::Histogram,
         )?;
-        let bounds = BATCHES
-            .iter()
-            .map(|bound| *bound as f64)
-            .chain([f64::INFINITY]);
-        let buckets: Vec<(f64, u64)> = bounds.zip(figures.batches).collect();
-        batches.encode_histogram::<NoLabelSet>(
-            figures.requests as f64,
-            figures.batches.iter().sum(),
-            &buckets,
-            None,
-        )
+        for (store, figures) in stores {
+            let bounds = BATCHES
+                .iter()
+                .map(|bound| *bound as f64)
+                .chain([f64::INFINITY]);
+            let buckets: Vec<(f64, u64)> = bounds.zip(figures.batches).collect();
+            family
+                .encode_family(&[("store", *store)])?
+                .encode_histogram::<NoLabelSet>(
+                    figures.requests as f64,
+                    figures.batches.iter().sum(),
+                    &buckets,
+                    None,
+                )?;
+        }
+        Ok(())
     }
 
     fn counter(&mut self, name: &str, help: &str, value: u64) -> Result<(), fmt::Error> {

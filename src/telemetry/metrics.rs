@@ -4,7 +4,7 @@
 //! written by `exposition.rs`. Our own instruments are prometheus-client's.
 
 use std::sync::{
-    Arc, OnceLock,
+    Arc, Mutex, OnceLock, PoisonError,
     atomic::{AtomicU64, Ordering},
 };
 
@@ -26,13 +26,20 @@ use super::{
     figures::{StoreFigures, Stores},
     own::Own,
     series::NearRatio,
+    sources::Sources,
+    statsd::Timings,
     top::Top,
     top_view::TopView,
     traces::{METHOD, SpanCounts, Trace, Traces},
 };
 use crate::{
+    counter::OnFailure,
     go_values::{self, Malformed},
-    store::StoreError,
+    rules::{
+        CompileError, Rules,
+        source::{Stale, xds},
+    },
+    store::{deny_cache::Refusals, guard},
     time::{Clock, Timestamp},
 };
 
@@ -91,6 +98,10 @@ pub struct Metrics {
     connections: Family<PortLabel, Gauge>,
     worker_connections: Family<WorkerLabel, Gauge>,
     refused_connections: Family<PortLabel, Counter>,
+    policy_answers: Family<PolicyLabel, Counter>,
+    late_answers: Counter,
+    tls_reloads: Family<ResultLabel, Counter>,
+    pub(super) stores: Mutex<Vec<(&'static str, Arc<guard::Shared>)>>,
     pub(super) own: Arc<Own>,
     pub(super) decisions: Decisions,
     pub(super) top: Arc<Top>,
@@ -98,6 +109,8 @@ pub struct Metrics {
     figures: StoreFigures,
     traces: Arc<OnceLock<Arc<Traces>>>,
     registry: Registry,
+    pub(super) sources: Sources,
+    pub(super) timings: Timings,
     /// Durations are not decisions: they are measured by the real clock, also where a test stops the other one.
     pub(super) clock: Clock,
 }
@@ -138,6 +151,16 @@ struct BoundLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PolicyLabel {
+    policy: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PortLabel {
     port: &'static str,
 }
@@ -168,9 +191,31 @@ impl Metrics {
         let worker_connections = Family::default();
         let refused_connections = Family::<PortLabel, Counter>::default();
         for port in ["grpc", "http"] {
-            // A counter that is there from the start shows its first step as one.
             drop(refused_connections.get_or_create(&PortLabel { port }));
         }
+        let policy_answers = Family::<PolicyLabel, Counter>::default();
+        for policy in OnFailure::ALL {
+            let policy = policy.name();
+            // Shown from the start, so that an alarm has something to compare with.
+            drop(policy_answers.get_or_create(&PolicyLabel { policy }));
+        }
+        let late_answers = Counter::default();
+        let tls_reloads = Family::default();
+        registry.register(
+            "palang_tls_reloads",
+            "Certificates that changed while the service ran, by what became of them",
+            tls_reloads.clone(),
+        );
+        registry.register(
+            "palang_policy_answers",
+            "Descriptors answered by a failure policy because the store could not decide; error: calls that failed",
+            policy_answers.clone(),
+        );
+        registry.register(
+            "palang_late_answers",
+            "Answers given after the caller's deadline",
+            late_answers.clone(),
+        );
         registry.register(
             "ratelimit_service_response_time_seconds",
             "Time from a call's arrival to its answer",
@@ -242,6 +287,10 @@ impl Metrics {
             connections,
             worker_connections,
             refused_connections,
+            policy_answers,
+            late_answers,
+            tls_reloads,
+            stores: Mutex::default(),
             own,
             decisions,
             top,
@@ -249,6 +298,8 @@ impl Metrics {
             figures,
             traces,
             registry,
+            sources: Sources::default(),
+            timings: Timings::default(),
             clock,
         }
     }
@@ -276,19 +327,67 @@ impl Metrics {
     }
 
     /// Counts a call that the store could not decide.
-    pub fn store_error(&self, error: &StoreError) {
+    pub fn store_error(&self) {
         self.store_errors.fetch_add(1, Ordering::Relaxed);
-        self.own.store_error(error);
+        self.policy_answer(OnFailure::Error);
+    }
+
+    pub(super) fn policy_answer(&self, policy: OnFailure) {
+        let policy = policy.name();
+        self.policy_answers
+            .get_or_create(&PolicyLabel { policy })
+            .inc();
+    }
+
+    /// Counts an answer that its caller did not wait for.
+    pub fn late_answer(&self) {
+        self.late_answers.inc();
+    }
+
+    /// Counts certificates that changed while the service runs: `taken` up, or `refused`.
+    pub fn tls_reload(&self, result: &'static str) {
+        self.tls_reloads
+            .get_or_create(&ResultLabel { result })
+            .inc();
+    }
+
+    /// Shows the figures of the guard of the store `name` from now on.
+    pub fn show_store(&self, name: &'static str, guard: Arc<guard::Shared>) {
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        stores.push((name, guard));
     }
 
     /// Counts rules that were put in force.
-    pub fn rules_loaded(&self) {
+    pub fn rules_loaded(&self, rules: &Rules) {
         self.own.loaded(self.clock.now());
+        self.sources.loaded(rules.hash());
     }
 
     /// Counts rules that were refused.
-    pub fn rules_refused(&self) {
+    pub fn rules_refused(&self, error: &CompileError) {
         self.own.refused();
+        self.sources.refused(error);
+    }
+
+    /// Counts a load that left these files as they last were. Comes after the rules it did load.
+    pub fn rules_stale(&self, stale: &[Stale]) {
+        self.own.refused();
+        self.sources.stale(stale);
+    }
+
+    /// What of the rules is not in force as it is written, one line each; empty when all is.
+    pub fn stale_rules(&self) -> String {
+        self.sources.stale_lines()
+    }
+
+    /// Shows how the stream of the control plane is doing from now on.
+    pub fn show_xds(&self, status: Arc<xds::Status>) {
+        self.sources.follow(status);
+    }
+
+    /// Shows the memory of refusals from now on.
+    pub fn show_refusals(&self, refusals: Arc<Refusals>) {
+        self.sources.remember(refusals);
     }
 
     /// Shows that worker's connections from now on, be there none.
@@ -354,7 +453,7 @@ impl Metrics {
 
     /// The same in OpenMetrics, with traces beside the counters of refusals.
     pub fn openmetrics(&self) -> String {
-        // The reference's counters have no `_total`, which a counter must have there.
+        // A counter must have `_total` there, which the reference's have not; for ours it is no part of the name.
         let mut text = exposition::prometheus(self).replace(" counter\n", " unknown\n");
         // A String takes every write.
         let _ = text::encode(&mut text, &self.registry);
@@ -391,6 +490,9 @@ impl Drop for Call {
             .as_micros()
             .saturating_sub(self.since.as_micros());
         metrics.response_time[self.method as usize].observe(micros as f64 / 1e6);
+        if Method::GRPC.contains(&self.method) {
+            metrics.timings.add(self.method, micros);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use prometheus_client::{
@@ -12,10 +12,7 @@ use prometheus_client::{
 };
 
 use super::buckets::{Buckets, LATENCY};
-use crate::{
-    store::StoreError,
-    time::{SECOND, Timestamp},
-};
+use crate::time::{SECOND, Timestamp};
 
 /// The instruments.
 #[derive(Debug)]
@@ -24,12 +21,9 @@ pub(super) struct Own {
     pub(super) store_time: Buckets,
     pub(super) deny_cache_hits: AtomicU64,
     pub(super) unmatched: AtomicU64,
-    store_errors: [AtomicU64; StoreError::KINDS.len()],
     pub(super) loads: AtomicU64,
     pub(super) refused_loads: AtomicU64,
-    rules_hash: AtomicU64,
     loaded_at: AtomicU64,
-    is_stale: AtomicBool,
 }
 
 impl Default for Own {
@@ -39,53 +33,27 @@ impl Default for Own {
             store_time: Buckets::new(LATENCY),
             deny_cache_hits: AtomicU64::new(0),
             unmatched: AtomicU64::new(0),
-            store_errors: Default::default(),
             loads: AtomicU64::new(0),
             refused_loads: AtomicU64::new(0),
-            rules_hash: AtomicU64::new(0),
             loaded_at: AtomicU64::new(0),
-            is_stale: AtomicBool::new(false),
         }
     }
 }
 
 impl Own {
-    pub(super) fn store_error(&self, error: &StoreError) {
-        let kinds = StoreError::KINDS.iter().zip(&self.store_errors);
-        for (_, count) in kinds.filter(|(kind, _)| **kind == error.kind()) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
     pub(super) fn loaded(&self, now: Timestamp) {
         self.loads.fetch_add(1, Ordering::Relaxed);
         self.loaded_at.store(now.as_micros(), Ordering::Relaxed);
-        self.is_stale.store(false, Ordering::Relaxed);
     }
 
     pub(super) fn refused(&self) {
         self.refused_loads.fetch_add(1, Ordering::Relaxed);
-        self.is_stale.store(true, Ordering::Relaxed);
     }
-
-    pub(super) fn in_force(&self, hash: u64) {
-        self.rules_hash.store(hash, Ordering::Relaxed);
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct KindLabel {
-    kind: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabel {
     result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct HashLabel {
-    hash: String,
 }
 
 impl Collector for Own {
@@ -122,17 +90,6 @@ impl Collector for Own {
                 .encode_counter::<NoLabelSet, u64, f64>(&count.load(Ordering::Relaxed), None)?;
         }
         let mut family = encoder.encode_descriptor(
-            "palang_store_errors",
-            "Requests the store could not decide, by kind of failure",
-            None,
-            MetricType::Counter,
-        )?;
-        for (kind, count) in StoreError::KINDS.iter().zip(&self.store_errors) {
-            family
-                .encode_family(&KindLabel { kind })?
-                .encode_counter::<NoLabelSet, u64, f64>(&count.load(Ordering::Relaxed), None)?;
-        }
-        let mut family = encoder.encode_descriptor(
             "palang_rule_loads",
             "Loads of rules, by result",
             None,
@@ -145,28 +102,11 @@ impl Collector for Own {
         }
         encoder
             .encode_descriptor(
-                "palang_rules_stale",
-                "1 while the rules in force are older than what was read last, which could not be used",
-                None,
-                MetricType::Gauge,
-            )?
-            .encode_gauge(&u64::from(self.is_stale.load(Ordering::Relaxed)))?;
-        encoder
-            .encode_descriptor(
                 "palang_rules_loaded_timestamp_seconds",
                 "When rules were put in force last",
                 None,
                 MetricType::Gauge,
             )?
-            .encode_gauge(&(self.loaded_at.load(Ordering::Relaxed) / SECOND))?;
-        let hash = format!("{:016x}", self.rules_hash.load(Ordering::Relaxed));
-        encoder
-            .encode_descriptor(
-                "palang_rules",
-                "Fingerprint of the rules in force: the same on every replica that has the same rules",
-                None,
-                MetricType::Info,
-            )?
-            .encode_info(&HashLabel { hash })
+            .encode_gauge(&(self.loaded_at.load(Ordering::Relaxed) / SECOND))
     }
 }

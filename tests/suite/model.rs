@@ -3,7 +3,7 @@
 
 use palang::{
     algorithm::{MAX, MAX_LOG, MAX_WINDOW, Outcome, Quota, Refused, take},
-    counter::{Atomicity, Counter, CounterKey, Role},
+    counter::{Atomicity, Counter, CounterKey, OnFailure, Role},
     store::{Memory, Redis, Store as _, StoreError, memory, redis::Config},
     time::{Clock, Timestamp},
 };
@@ -123,6 +123,7 @@ impl Scenario {
                     quota,
                     hits,
                     role: [Role::Enforced, Role::Quota, Role::Shadow][usize::from(role)],
+                    on_failure: OnFailure::Error,
                 }
             })
             .collect()
@@ -274,6 +275,7 @@ proptest! {
                     quota: Quota::fixed_window(0, 1).expect("legal"),
                     hits: 1,
                     role: Role::Enforced,
+                    on_failure: OnFailure::Error,
                 };
                 // In a request that is held back, so that asking charges nothing. Judged as the request itself was,
                 // counted refusals aside, which no later window remembers.
@@ -405,6 +407,7 @@ proptest! {
                     quota,
                     hits,
                     role: Role::Enforced,
+                    on_failure: OnFailure::Error,
                 };
                 let outcome = runtime.block_on(one(&memory, &counter, Atomicity::AllOrNothing));
                 if outcome.allowed {

@@ -135,3 +135,21 @@ fn the_check_and_the_loader_agree() {
         assert_eq!(code == ExitCode::SUCCESS, loads, "{rules}\n{out}");
     }
 }
+
+#[test]
+fn no_rule_file_at_all_is_told_and_in_strict_mode_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::write(dir.path().join("rules.conf"), "domain: d\n").expect("written");
+    let (code, out) = run(&[text(dir.path())]);
+    assert_eq!(code, ExitCode::SUCCESS);
+    assert!(
+        out.contains("warning: no rule file: every request would pass"),
+        "{out}"
+    );
+    let (code, out) = run(&["--strict", text(dir.path())]);
+    assert_eq!(code, ExitCode::FAILURE);
+    assert!(
+        out.contains("error: no rule file: every request would pass"),
+        "{out}"
+    );
+}

@@ -103,6 +103,7 @@ impl Store for Tally {
                     delay: 0,
                     used: *used,
                     source: Source::Counter,
+                    basis: None,
                 })
             })
             .collect()
@@ -240,6 +241,7 @@ pub(crate) fn ten_an_hour() -> Arc<Rules> {
                 window: Unit::Hour.micros(),
             },
             cost: 1,
+            on_store_failure: None,
         }),
         name: "".into(),
         replaces: Box::default(),

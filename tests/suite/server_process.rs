@@ -1,7 +1,6 @@
 //! The real binary: settings, names, signals, commands.
 
 use std::{
-    io::Write as _,
     process::{Command, Output},
     time::Duration,
 };
@@ -10,7 +9,7 @@ use tempfile::NamedTempFile;
 
 use crate::{
     server_harness::{get, post},
-    support::{eventually, process::Process},
+    support::{eventually, process::Process, rules::file as rules},
 };
 
 const RULES: &str = "
@@ -19,16 +18,6 @@ descriptors:
   - key: k
     rate_limit: {unit: hour, requests_per_unit: 2}
 ";
-
-fn rules(text: &str) -> NamedTempFile {
-    let mut file = tempfile::Builder::new()
-        .suffix(".yaml")
-        .tempfile()
-        .expect("a temporary file");
-    file.write_all(text.as_bytes())
-        .expect("the rules are written");
-    file
-}
 
 fn path(file: &NamedTempFile) -> &str {
     file.path().to_str().expect("a UTF-8 path")
@@ -80,6 +69,20 @@ async fn a_second_signal_ends_it_at_once() {
 }
 
 #[tokio::test]
+async fn the_same_signal_twice_at_once_is_one_wish() {
+    let file = rules(RULES);
+    let mut process = Process::start(
+        &["serve", "--rules", path(&file)],
+        &[("SHUTDOWN_DELAY", "1s")],
+    );
+    process.address("http").await;
+    process.signal("TERM");
+    process.signal("TERM");
+    let status = process.wait(Duration::from_secs(15)).await;
+    assert_eq!(status.code(), Some(0), "it drained");
+}
+
+#[tokio::test]
 async fn hangup_reloads_and_a_bad_file_changes_nothing() {
     let file = rules(RULES);
     let process = Process::start(&["serve", "--rules", path(&file)], &[]);
@@ -96,7 +99,13 @@ async fn hangup_reloads_and_a_bad_file_changes_nothing() {
         counted.then_some(())
     })
     .await;
-    assert_eq!(get(debug, "/rlconfig").await.body, before);
+    let after = get(debug, "/rlconfig").await.body;
+    let (stale, rules) = after.split_once('\n').expect("a line about the mistake");
+    assert!(
+        stale.starts_with("# stale, all as they last were: ") && stale.contains("bogus"),
+        "{stale}"
+    );
+    assert_eq!(rules, before);
     let better = RULES.replace("requests_per_unit: 2", "requests_per_unit: 7");
     std::fs::write(file.path(), better).expect("the rules are written");
     process.signal("HUP");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use palang::{
     algorithm::Source,
-    counter::{Atomicity, Counter, CounterKey, Role, Selection, Under},
+    counter::{Atomicity, Counter, CounterKey, OnFailure, Role, Selection, Under},
     store::{DenyCache, Store as _, deny_cache::Refusals},
     time::{Clock, Timestamp},
 };
@@ -99,6 +99,7 @@ async fn what_is_forgotten_is_gone_and_nothing_else() {
                     quota: *quota,
                     hits,
                     role: Role::Enforced,
+                    on_failure: OnFailure::Error,
                 })
                 .collect()
         };

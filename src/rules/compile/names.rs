@@ -76,7 +76,12 @@ impl Names {
             for entry in &domain.replaces {
                 let target = &entry.target;
                 let message = if !domain.named.contains_key(&entry.target) {
-                    match domain.nearest(&entry.target) {
+                    let nearest = if report.warnings.is_full() {
+                        None
+                    } else {
+                        domain.nearest(&entry.target)
+                    };
+                    match nearest {
                         Some(known) => format!(
                             "no rule of the domain is named '{target}': did you mean '{known}'?"
                         ),

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     algorithm::{MAX_WINDOW, Quota, QuotaError},
+    counter::OnFailure,
     rules::{
         file::{At, Pair},
         limit::Limit,
@@ -20,7 +21,14 @@ use crate::{
 const MIN_WINDOW: u64 = 1_000;
 
 /// Our own fields, none of which goes with `unlimited`.
-const OWN: [&str; 5] = ["algorithm", "burst", "max_delay", "window", "cost"];
+const OWN: [&str; 6] = [
+    "algorithm",
+    "burst",
+    "max_delay",
+    "window",
+    "cost",
+    "on_store_failure",
+];
 
 /// What a `rate_limit` says.
 #[derive(Debug)]
@@ -92,7 +100,30 @@ impl<'n> Scope<'n, '_> {
             window,
             quota,
             cost: self.cost(quota.capacity())?,
+            on_store_failure: self.on_store_failure()?,
         })
+    }
+
+    /// What is answered when the store cannot decide, if the rule says so; `None` when it is wrong.
+    fn on_store_failure(&mut self) -> Option<Option<OnFailure>> {
+        const FIELD: &str = "on_store_failure";
+        if self.fields.get(FIELD).is_none() {
+            return Some(None);
+        }
+        let written = self.fields.text(FIELD, self.rule, self.report);
+        if let Some(policy) = OnFailure::from_name(written) {
+            return Some(Some(policy));
+        }
+        let names = OnFailure::ALL.map(OnFailure::name);
+        let hint = match nearest(written, names) {
+            Some(known) => format!("did you mean '{known}'?"),
+            None => format!("the policies are {}", names.join(", ")),
+        };
+        self.refuse(
+            FIELD,
+            &format!("unknown on_store_failure '{}': {hint}", shortened(written)),
+        );
+        None
     }
 
     fn unlimited(&mut self, unit: &str) {

@@ -64,7 +64,7 @@ const fn ours(name: &'static str, levels: &'static [Level]) -> Word {
     }
 }
 
-const WORDS: [Word; 22] = [
+const WORDS: [Word; 23] = [
     word("domain", &[Level::Domain]),
     word("descriptors", &[Level::Domain, Level::Descriptor]),
     ours("all_or_nothing", &[Level::Domain]),
@@ -87,6 +87,7 @@ const WORDS: [Word; 22] = [
     ours("max_delay", &[Level::RateLimit]),
     ours("window", &[Level::RateLimit]),
     ours("cost", &[Level::RateLimit]),
+    ours("on_store_failure", &[Level::RateLimit]),
 ];
 
 /// Whether a key may stand in a mapping of that level.

@@ -2,15 +2,27 @@
 
 use std::{convert::Infallible, path::PathBuf};
 
-use clap::builder::BoolishValueParser;
-
-use super::{Layout, Options};
-use crate::rules::compile::{self, Domains, Warnings};
+use super::{BadFile, Layout, Options, Source, xds};
+use crate::{
+    go_values::{self, Malformed},
+    rules::compile::{self, Domains, Warnings},
+};
 
 /// Where the rules are and how they are read.
 #[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
 #[command(next_help_heading = "Rules")]
 pub struct Args {
+    /// Where rules come from: FILE, or a control plane with GRPC_XDS_SOTW
+    #[arg(
+        long,
+        env = "CONFIG_TYPE",
+        value_name = "KIND",
+        value_parser = kind,
+        default_value = "FILE"
+    )]
+    pub config_type: ConfigType,
+
     /// Rule file, or directory with *.yaml and *.yml files. Instead of the three RUNTIME settings
     #[arg(
         long = "rules",
@@ -51,20 +63,41 @@ pub struct Args {
     pub runtime_appdirectory: PathBuf,
 
     /// Put descriptors together that several files write for one domain, instead of refusing the second file
-    #[arg(
-        long = "merge-domains",
-        env = "MERGE_DOMAIN_CONFIG",
-        num_args = 0..=1,
-        default_value = "false",
-        default_missing_value = "true",
-        value_parser = BoolishValueParser::new(),
-        action = clap::ArgAction::Set,
-    )]
+    #[arg(long = "merge-domains", env = "MERGE_DOMAIN_CONFIG", default_value = "false", value_parser = go_values::boolean,
+          action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub merge_domains: bool,
 
+    /// Refuse all rule files when one of them is bad, instead of keeping the bad one as it last was
+    #[arg(long, env = "STRICT_FILES", default_value = "false", value_parser = go_values::boolean,
+          action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub strict_files: bool,
+
     /// Largest rule file that is read, in bytes
-    #[arg(long, env = "RULES_MAX_FILE_BYTES", value_name = "BYTES", default_value_t = Options::default().max_file_bytes)]
+    #[arg(long, env = "RULES_MAX_FILE_BYTES", value_name = "BYTES", default_value_t = Options::default().max_file_bytes,
+          value_parser = go_values::integer)]
     pub rules_max_file_bytes: u64,
+
+    /// The control plane.
+    #[command(flatten)]
+    pub xds: xds::Args,
+}
+
+/// Where rules come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConfigType {
+    /// Rule files.
+    #[default]
+    File,
+    /// A control plane.
+    GrpcXdsSotw,
+}
+
+fn kind(text: &str) -> Result<ConfigType, Malformed> {
+    match text {
+        "" | "FILE" => Ok(ConfigType::File),
+        "GRPC_XDS_SOTW" => Ok(ConfigType::GrpcXdsSotw),
+        _ => Err(Malformed::new("expected FILE or GRPC_XDS_SOTW")),
+    }
 }
 
 /// A part of a path. May be empty, which clap's own parser for paths refuses.
@@ -73,7 +106,18 @@ fn directory(text: &str) -> Result<PathBuf, Infallible> {
 }
 
 impl Args {
-    /// The places to read.
+    /// Where rules come from, by all of these settings.
+    ///
+    /// # Errors
+    /// When the headers for the control plane are none.
+    pub fn source(&self) -> Result<Source, xds::HeadersError> {
+        Ok(match self.config_type {
+            ConfigType::File => Source::Files(self.layout(), self.options()),
+            ConfigType::GrpcXdsSotw => Source::Xds(Box::new(self.xds.options(self.compile())?)),
+        })
+    }
+
+    /// The files to read.
     pub fn layout(&self) -> Layout {
         if self.rules.is_empty() {
             Layout::runtime(
@@ -86,19 +130,28 @@ impl Args {
         }
     }
 
-    /// How they are read.
+    /// How files are read.
     pub fn options(&self) -> Options {
         Options {
-            compile: compile::Options {
-                domains: if self.merge_domains {
-                    Domains::Merged
-                } else {
-                    Domains::Distinct
-                },
-                warnings: Warnings::Told,
-            },
+            compile: self.compile(),
             max_file_bytes: self.rules_max_file_bytes,
+            bad_file: if self.strict_files {
+                BadFile::RefusesAll
+            } else {
+                BadFile::StaysAsItWas
+            },
             ..Options::default()
+        }
+    }
+
+    fn compile(&self) -> compile::Options {
+        compile::Options {
+            domains: if self.merge_domains {
+                Domains::Merged
+            } else {
+                Domains::Distinct
+            },
+            warnings: Warnings::Told,
         }
     }
 }

@@ -1,16 +1,18 @@
 //! Rule files, read and compiled once. The offline check, the start and every reload come through here.
+//!
+//! [`load`] takes all of the files or none. A watcher is kinder to the files beside a bad one: see [`BadFile`].
 
 use std::{
     collections::hash_map::DefaultHasher,
     fs::File,
     hash::{Hash, Hasher},
     io::{self, Read},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     sync::Arc,
 };
 
 pub use super::scan::Ignored;
-use super::scan::Scan;
+use super::{last_good::Stale, scan::Scan};
 use crate::rules::{CompileError, Mistake, Place, Rules, Source, compile};
 
 /// How often the files are read again when they change while being read.
@@ -33,16 +35,16 @@ impl Layout {
         }
     }
 
-    /// The directory that envoyproxy/ratelimit's three settings make; an empty one is left out.
+    /// The directory that envoyproxy/ratelimit's three settings make; an empty one is left out, and slashes around one
+    /// say nothing, as when Go joins paths.
     pub fn runtime(root: &Path, subdirectory: &Path, appdirectory: &Path) -> Self {
-        let parts = [root, subdirectory, appdirectory];
+        let below = [subdirectory, appdirectory];
+        let below = below
+            .iter()
+            .flat_map(|part| part.components())
+            .filter(|part| !matches!(part, Component::RootDir));
         Self {
-            paths: vec![
-                parts
-                    .iter()
-                    .filter(|part| !part.as_os_str().is_empty())
-                    .collect(),
-            ],
+            paths: vec![root.components().chain(below).collect()],
         }
     }
 }
@@ -56,6 +58,18 @@ pub struct Options {
     pub max_file_bytes: u64,
     /// How a watcher learns of changes.
     pub notices: Notices,
+    /// What a watcher makes of a bad file among good ones.
+    pub bad_file: BadFile,
+}
+
+/// What a watcher makes of a bad file among good ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BadFile {
+    /// It stays as it last was, or is absent if it never was good; the others load.
+    #[default]
+    StaysAsItWas,
+    /// Nothing loads (`--strict-files`).
+    RefusesAll,
 }
 
 /// How a watcher learns of changes. Either way they are in force within a second.
@@ -74,6 +88,7 @@ impl Default for Options {
             compile: compile::Options::default(),
             max_file_bytes: 16 << 20,
             notices: Notices::default(),
+            bad_file: BadFile::default(),
         }
     }
 }
@@ -87,6 +102,9 @@ pub struct Loaded {
     pub warnings: Vec<Mistake>,
     /// What lies beside the rule files and was not loaded.
     pub ignored: Vec<Ignored>,
+    /// Bad files, which are not in force as they are written now, in order of their names. A load that has any counts
+    /// as a failed one too.
+    pub stale: Vec<Stale>,
 }
 
 /// Reads and compiles the rules.
@@ -101,8 +119,9 @@ pub fn load(layout: &Layout, options: &Options) -> Result<Loaded, CompileError> 
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub(super) scan: Scan,
-    sources: Vec<Source>,
-    unreadable: Vec<Mistake>,
+    pub(super) sources: Vec<Source>,
+    /// Files and directories, as mistakes.
+    pub(super) unreadable: Vec<Mistake>,
 }
 
 impl Layout {
@@ -174,6 +193,7 @@ impl Snapshot {
                 rules: compiled.rules,
                 warnings: compiled.warnings,
                 ignored: self.scan.ignored,
+                stale: Vec::new(),
             });
         }
         let (mut mistakes, warnings) = match compiled {

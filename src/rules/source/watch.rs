@@ -24,7 +24,8 @@ use notify::{
 use tracing::{debug, error, info, warn};
 
 use super::{
-    files::{Layout, Loaded, Notices, Options, Snapshot},
+    files::{BadFile, Layout, Loaded, Notices, Options, Snapshot},
+    last_good::{Instead, LastGood, Stale},
     scan::{Ignored, Scan},
 };
 use crate::rules::CompileError;
@@ -50,7 +51,7 @@ const WARY_LOOKS: usize = 4;
 pub enum Reload {
     /// New rules, to be put in force.
     Loaded(Loaded),
-    /// The files cannot be used; what was in force stays in force.
+    /// They cannot be used; what was in force stays in force.
     Failed(CompileError),
 }
 
@@ -96,6 +97,8 @@ impl Watcher {
             wary: 0,
             fingerprint: None,
             listed: HashSet::new(),
+            good: LastGood::default(),
+            in_force: false,
         };
         let thread = thread::Builder::new()
             .name("rules".to_owned())
@@ -141,6 +144,10 @@ struct Room<F> {
     fingerprint: Option<u64>,
     /// Ignored entries that the log has been told of.
     listed: HashSet<Ignored>,
+    /// What is compiled in the place of files that went bad.
+    good: LastGood,
+    /// Whether rules have been loaded before.
+    in_force: bool,
 }
 
 /// Why we look at the disk.
@@ -269,8 +276,13 @@ impl<F: FnMut(Reload)> Room<F> {
     }
 
     fn tell(&mut self, snapshot: Snapshot) {
-        let reload = match snapshot.compile(&self.options) {
+        let loaded = match self.options.bad_file {
+            BadFile::StaysAsItWas => self.good.load(snapshot, &self.options),
+            BadFile::RefusesAll => snapshot.compile(&self.options),
+        };
+        let reload = match loaded {
             Ok(loaded) => {
+                loaded.stale.iter().for_each(tell_stale);
                 for warning in &loaded.warnings {
                     warn!("{warning}");
                 }
@@ -281,6 +293,10 @@ impl<F: FnMut(Reload)> Room<F> {
                     hash = format_args!("{:016x}", loaded.rules.hash()),
                     "rules loaded"
                 );
+                if loaded.rules.domains().next().is_none() {
+                    warn!("no domain has rules: every request passes");
+                }
+                self.in_force = true;
                 Reload::Loaded(loaded)
             }
             Err(failed) => {
@@ -289,11 +305,31 @@ impl<F: FnMut(Reload)> Room<F> {
                 }
                 error!(
                     mistakes = failed.mistakes.len(),
-                    "rules not loaded, what was in force stays in force"
+                    "{}",
+                    if self.in_force {
+                        "rules not loaded, what was in force stays in force"
+                    } else {
+                        "rules not loaded, and none are in force: no request can be decided"
+                    }
                 );
                 Reload::Failed(failed)
             }
         };
         (self.on_change)(reload);
     }
+}
+
+fn tell_stale(stale: &Stale) {
+    for mistake in &stale.mistakes {
+        error!("{mistake}");
+    }
+    error!(
+        file = %stale.file,
+        mistakes = stale.mistakes.len(),
+        "{}",
+        match stale.instead {
+            Instead::LastGood => "bad file: it stays as it was when it was last good",
+            Instead::Nothing => "bad file: none of its rules are in force",
+        }
+    );
 }

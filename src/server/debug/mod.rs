@@ -99,8 +99,8 @@ pub fn router<S: Store + 'static>(debug: Debug<S>) -> Router {
 
 async fn rlconfig<S>(State(debug): State<Debug<S>>) -> String {
     match debug.rules.rules() {
-        Some(rules) => rules.dump(),
-        None => "no config\n".to_owned(),
+        Some(rules) => debug.metrics.stale_rules() + &rules.dump(),
+        None => debug.metrics.stale_rules() + "no config\n",
     }
 }
 

@@ -13,6 +13,7 @@ fn triple() -> Headers {
             reset: "RateLimit-Reset".to_owned(),
         }),
         styles: Vec::new(),
+        policy: None,
     }
 }
 
@@ -20,6 +21,7 @@ fn styles(styles: &[Style]) -> Headers {
     Headers {
         triple: None,
         styles: styles.to_vec(),
+        policy: None,
     }
 }
 
@@ -220,6 +222,57 @@ fn a_window_of_no_whole_seconds_has_no_w() {
         &[
             ("RateLimit-Policy", "\"d.a\";q=3"),
             ("RateLimit", "\"d.a\";r=3"),
+        ],
+    );
+}
+
+fn bucket() -> std::sync::Arc<crate::rules::Rules> {
+    rules([Rule {
+        limit: Some(Limit {
+            quota: crate::algorithm::Quota::token_bucket(1, SECOND, 10).unwrap(),
+            ..per(1, Unit::Second)
+        }),
+        ..rule("a")
+    }])
+}
+
+#[test]
+fn what_is_left_of_a_burst_is_never_more_than_the_limit_shown() {
+    let judged = verdict(&bucket(), &request(&["a"]), Modes::default(), &[allowed(9)]);
+    check(
+        &styles(&[Style::XRateLimit, Style::Ietf]),
+        &judged,
+        &[
+            ("X-RateLimit-Limit", "10"),
+            ("X-RateLimit-Remaining", "9"),
+            ("X-RateLimit-Reset", "30"),
+            ("RateLimit-Policy", "\"d.a\";q=10;w=1"),
+            ("RateLimit", "\"d.a\";r=9;t=6"),
+        ],
+    );
+}
+
+#[test]
+fn where_no_time_helps_no_time_is_told() {
+    let never = Outcome {
+        remaining: 4,
+        ..refused(None)
+    };
+    let judged = verdict(&bucket(), &request(&["a"]), Modes::default(), &[never]);
+    check(
+        &styles(&[Style::XRateLimit, Style::RetryAfter]),
+        &judged,
+        &[("X-RateLimit-Limit", "10"), ("X-RateLimit-Remaining", "4")],
+    );
+    // A fixed window tells its end, as the reference does.
+    let judged = verdict(&two(), &request(&["a"]), Modes::default(), &[never]);
+    check(
+        &styles(&[Style::XRateLimit, Style::RetryAfter]),
+        &judged,
+        &[
+            ("X-RateLimit-Limit", "10"),
+            ("X-RateLimit-Remaining", "0"),
+            ("X-RateLimit-Reset", "30"),
         ],
     );
 }

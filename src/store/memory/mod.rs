@@ -17,7 +17,7 @@ use std::{
 use crate::{
     algorithm::{Outcome, State},
     counter::{Atomicity, Counter, CounterKey, Selection},
-    time::{Clock, SECOND, Timestamp},
+    time::{Clock, Deadline, SECOND, Timestamp},
 };
 
 use super::{
@@ -113,7 +113,8 @@ impl Memory {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn decide(
+    /// Decides at once: memory has nothing to wait for.
+    pub(super) fn decide(
         &self,
         counters: &[Counter],
         atomicity: Atomicity,
@@ -195,6 +196,15 @@ impl Store for Memory {
         self.decide(counters, atomicity)
     }
 
+    async fn take_by(
+        &self,
+        counters: &[Counter],
+        atomicity: Atomicity,
+        _deadline: Deadline,
+    ) -> Vec<Result<Outcome, StoreError>> {
+        self.decide(counters, atomicity)
+    }
+
     async fn forget(&self, selection: &Selection) -> Result<u64, StoreError> {
         let mut forgotten = 0;
         for shard in 0..self.shards.len() {
@@ -214,7 +224,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::{shard::LOG_WEIGHT, *};
-    use crate::{algorithm::Quota, counter::Role};
+    use crate::{
+        algorithm::Quota,
+        counter::{OnFailure, Role},
+    };
 
     const START: u64 = 1_767_571_200 * SECOND;
 
@@ -228,6 +241,7 @@ mod tests {
             quota,
             hits,
             role: Role::Enforced,
+            on_failure: OnFailure::Error,
         }
     }
 

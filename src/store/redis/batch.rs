@@ -1,42 +1,44 @@
-//! A lane to Redis: requests that come while a call is in flight go together in the next one; with nothing in flight a
-//! request goes at once. No timer, no window. One task and one call at a time, so that a runtime of one thread can have
-//! a lane of its own.
+//! A line to one server: requests that come while calls are in flight go together in the next one; with nothing in
+//! flight a request goes at once. No timer, no window. One task a line, so that a runtime of one thread can have lines
+//! of its own.
 //!
 //! Does not retry: whether a call that broke was counted is not known.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use deadpool_redis::{Connection, redis::Cmd};
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinHandle,
     time::{Instant, timeout, timeout_at},
 };
 
-use crate::{
-    algorithm::Outcome,
-    counter::{Atomicity, Counter, Selection},
-    store::{Store, StoreError, follow::Trip},
-};
+use crate::store::{StoreError, Trouble, follow::Trip};
 
 use super::{
     Shared,
-    forget::forget,
-    pool::checkout,
-    script::{Packed, store_error},
+    node::{Node, Place},
+    script::{Answer, Bounce, Group, Packed, store_error},
+    tally::Tally,
 };
 
 /// A connection that was not used for this long goes back to the pool, which asks it for a PING before it is trusted
 /// with a call again: an idle one may be dead.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// A handle on one lane. Clones share it; the lane ends with the last of them.
+/// A handle on one line. Clones share it; the line ends with the last of them.
 #[derive(Clone, Debug)]
-pub struct Lane {
+pub(super) struct Line {
     requests: mpsc::Sender<Request>,
-    prefix: Arc<[u8]>,
-    timeout: Duration,
-    shared: Arc<Shared>,
+    tally: Arc<Tally>,
     /// Ends the task with the last handle: nobody is left to wait for its answers.
     _task: Arc<Task>,
 }
@@ -50,11 +52,31 @@ impl Drop for Task {
     }
 }
 
+/// One request's counters of one group.
+#[derive(Debug)]
+pub(super) struct Piece {
+    pub(super) packed: Packed,
+    /// Pieces of the same group have their keys in one slot, and go in one script call.
+    pub(super) group: u16,
+    pub(super) company: Company,
+}
+
+/// What may go with a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Company {
+    /// Others of its group.
+    Group,
+    /// Nothing: its slot is being moved, and others' keys may be elsewhere.
+    Alone,
+    /// Nothing, and the node is told that it is asked for a slot that is on its way to it.
+    Asking,
+}
+
 #[derive(Debug)]
 enum Request {
     Take {
-        packed: Packed,
-        reply: oneshot::Sender<Vec<Result<Outcome, StoreError>>>,
+        piece: Piece,
+        reply: oneshot::Sender<Answer>,
     },
     Ping(oneshot::Sender<Result<(), StoreError>>),
 }
@@ -67,38 +89,49 @@ impl Request {
             Self::Ping(reply) => reply.is_closed(),
         }
     }
+
+    fn keys(&self) -> usize {
+        match self {
+            Self::Take { piece, .. } => piece.packed.keys.len(),
+            Self::Ping(_) => 0,
+        }
+    }
 }
 
-impl Lane {
-    /// Starts a lane on the current runtime.
-    pub(super) fn start(shared: Arc<Shared>) -> Self {
+impl Line {
+    /// Starts a line to `node` on the current runtime.
+    pub(super) fn start(shared: Arc<Shared>, node: Arc<Node>) -> Self {
         let (requests, waiting) = mpsc::channel(shared.config.queue);
-        let prefix = shared.config.prefix.as_bytes().into();
-        let timeout = shared.config.timeout;
-        shared.lane_started();
+        node.line_started();
+        let tally = Arc::clone(&shared.tally);
         let worker = Worker {
-            shared: Arc::clone(&shared),
+            shared,
+            node,
             waiting,
             postponed: VecDeque::new(),
             held: None,
         };
         Self {
             requests,
-            prefix,
-            timeout,
-            shared,
+            tally,
             _task: Arc::new(Task(tokio::spawn(worker.run()))),
         }
     }
 
-    /// Does Redis answer? Goes through the lane, with the timeout of a call.
-    ///
-    /// # Errors
-    /// What a call would get.
-    pub async fn ping(&self) -> Result<(), StoreError> {
+    /// Decides a piece. Waits as long as it takes: the caller has the timeout.
+    pub(super) async fn take(&self, piece: Piece) -> Answer {
+        let (reply, answer) = oneshot::channel();
+        let _present = self.tally.request();
+        self.send(Request::Take { piece, reply })
+            .map_err(Bounce::Failed)?;
+        answer.await.unwrap_or_else(|_| Err(Bounce::Failed(gone())))
+    }
+
+    /// Does the server answer?
+    pub(super) async fn ping(&self) -> Result<(), StoreError> {
         let (reply, answer) = oneshot::channel();
         self.send(Request::Ping(reply))?;
-        self.answer(answer).await?
+        answer.await.unwrap_or_else(|_| Err(gone()))
     }
 
     fn send(&self, request: Request) -> Result<(), StoreError> {
@@ -109,105 +142,90 @@ impl Lane {
                 mpsc::error::TrySendError::Closed(_) => gone(),
             })
     }
-
-    async fn answer<T>(&self, answer: oneshot::Receiver<T>) -> Result<T, StoreError> {
-        match timeout(self.timeout, answer).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) => Err(gone()),
-            Err(_) => Err(StoreError::Timeout),
-        }
-    }
-}
-
-impl Store for Lane {
-    async fn take(
-        &self,
-        counters: &[Counter],
-        atomicity: Atomicity,
-    ) -> Vec<Result<Outcome, StoreError>> {
-        if counters.is_empty() {
-            return Vec::new();
-        }
-        let (reply, answer) = oneshot::channel();
-        let packed = Packed::new(counters, atomicity, &self.prefix);
-        let _present = self.shared.tally.request();
-        let outcomes = match self.send(Request::Take { packed, reply }) {
-            Ok(()) => self.answer(answer).await,
-            Err(error) => Err(error),
-        };
-        outcomes.unwrap_or_else(|error| vec![Err(error); counters.len()])
-    }
-
-    async fn forget(&self, selection: &Selection) -> Result<u64, StoreError> {
-        forget(&self.shared, selection).await
-    }
 }
 
 fn gone() -> StoreError {
     StoreError::Unavailable("the lane has ended".into())
 }
 
-/// The task behind a lane.
+/// The task behind a line.
 struct Worker {
     shared: Arc<Shared>,
+    node: Arc<Node>,
     waiting: mpsc::Receiver<Request>,
     /// Taken from the channel, but did not fit into the batch.
     postponed: VecDeque<Request>,
-    held: Option<Connection>,
+    held: Option<Arc<Held>>,
+}
+
+/// A connection that calls use now.
+struct Held {
+    /// Gone only while it is dropped.
+    connection: Option<Connection>,
+    place: Arc<Place>,
+    doubtful: AtomicBool,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.doubtful.load(Ordering::Relaxed)
+            && let Some(connection) = self.connection.take()
+        {
+            // Out of the pool and closed: an answer that may still come must not meet another call.
+            drop(Connection::take(connection));
+        }
+    }
 }
 
 impl Worker {
     async fn run(mut self) {
-        let mut batch = Vec::new();
-        loop {
-            self.gather(&mut batch).await;
-            if batch.is_empty() {
-                break;
-            }
-            // The callers time themselves: a connection that takes longer than they wait is made for those after them.
-            match timeout(self.shared.config.connect_timeout, self.connection()).await {
-                Ok(Ok(connection)) => {
-                    let deadline = Instant::now() + self.shared.config.timeout;
-                    self.serve(connection, batch.drain(..), deadline).await;
-                }
-                Ok(Err(error)) => fail(batch.drain(..), &error),
-                Err(_) => fail(batch.drain(..), &StoreError::Timeout),
+        let mut calls = FuturesUnordered::new();
+        let mut open = true;
+        while open || !calls.is_empty() {
+            let idle = calls.is_empty();
+            let may_send = open && calls.len() < self.shared.config.depth;
+            tokio::select! {
+                biased;
+                Some(held) = calls.next(), if !idle => self.ended(held),
+                first = self.next(idle), if may_send => match first {
+                    Some(first) => {
+                        let batch = self.gather(first);
+                        if !batch.is_empty() {
+                            calls.push(call(
+                                Arc::clone(&self.shared),
+                                Arc::clone(&self.node),
+                                self.held.clone(),
+                                batch,
+                            ));
+                        }
+                    }
+                    None => open = false,
+                },
             }
         }
     }
 
-    /// The next batch: whatever waits, up to the bound, or the first that comes. Empty when all handles are gone.
-    async fn gather(&mut self, batch: &mut Vec<Request>) {
-        let mut room = self.shared.config.max_batch;
-        while batch.is_empty() {
-            let Some(first) = self.next().await else {
-                return;
-            };
-            push(batch, first, &mut room);
+    /// A call has ended, and leaves the connection it used.
+    fn ended(&mut self, used: Option<Arc<Held>>) {
+        let spoilt =
+            |held: &Held| held.doubtful.load(Ordering::Relaxed) || !self.node.is_at(&held.place);
+        if self.held.as_deref().is_some_and(spoilt) {
+            self.held = None;
         }
-        while room > 0 {
-            let Some(next) = self
-                .postponed
-                .pop_front()
-                .or_else(|| self.waiting.try_recv().ok())
-            else {
-                return;
-            };
-            if let Request::Take { packed, .. } = &next
-                && packed.keys.len() > room
-            {
-                self.postponed.push_front(next);
-                return;
-            }
-            push(batch, next, &mut room);
+        if self.held.is_none()
+            && self.node.may_hold(self.shared.config.pool_size)
+            && let Some(used) = used
+            && !spoilt(&used)
+        {
+            self.held = Some(used);
         }
     }
 
-    async fn next(&mut self) -> Option<Request> {
+    async fn next(&mut self, idle: bool) -> Option<Request> {
         if let Some(request) = self.postponed.pop_front() {
             return Some(request);
         }
-        if self.held.is_some() {
+        if self.held.is_some() && idle {
             match timeout(FRESH, self.waiting.recv()).await {
                 Ok(request) => return request,
                 Err(_) => self.held = None,
@@ -216,93 +234,196 @@ impl Worker {
         self.waiting.recv().await
     }
 
-    /// The connection of the last call if that was just now, else one that answered a PING or is new.
-    async fn connection(&mut self) -> Result<Connection, StoreError> {
-        match self.held.take() {
-            Some(connection) => Ok(connection),
-            None => checkout(&self.shared.pool).await,
-        }
-    }
-
-    async fn serve(
-        &mut self,
-        mut connection: Connection,
-        batch: impl Iterator<Item = Request>,
-        deadline: Instant,
-    ) {
-        let mut requests = Vec::with_capacity(batch.size_hint().0);
-        let mut pings = Vec::new();
-        for request in batch.filter(|request| !request.is_abandoned()) {
-            match request {
-                Request::Take { packed, reply } => requests.push((packed, reply)),
-                Request::Ping(reply) => pings.push(reply),
-            }
-        }
-        let mut fate = Fate::Sound;
-        if !requests.is_empty() {
-            let packed = requests.iter().map(|(packed, _)| packed);
-            let pinned = self.shared.config.clock.pinned();
-            let call = self.shared.script.call(&mut connection, packed, pinned);
-            let present = self.shared.tally.call(requests.len() as u64);
-            let followed = requests
-                .iter()
-                .map(|(packed, _)| (packed.follow.as_ref(), packed.keys.len()));
-            let trip = Trip::begin("EVALSHA", followed);
-            let outcomes = match timeout_at(deadline, call).await {
-                Ok(outcomes) => outcomes,
-                Err(_) => Err(StoreError::Timeout),
-            };
-            drop(present);
-            if let Some(trip) = trip {
-                trip.end(outcomes.as_ref().err());
-            }
-            self.shared.called(requests.len() as u64);
-            match outcomes {
-                Ok(outcomes) => {
-                    let mut outcomes = outcomes.into_iter();
-                    for (packed, reply) in requests {
-                        let own = outcomes.by_ref().take(packed.keys.len()).collect();
-                        // A caller that is gone has no use for its answer.
-                        if reply.send(own).is_err() {
-                            self.shared.tally.late();
-                        }
-                    }
+    /// The next batch: `first` and whatever waits, up to the bound.
+    fn gather(&mut self, first: Request) -> Vec<Request> {
+        let mut room = self.shared.config.max_batch;
+        let mut batch = Vec::new();
+        let mut next = Some(first);
+        while let Some(request) = next {
+            if !request.is_abandoned() {
+                if request.keys() > room && !batch.is_empty() {
+                    self.postponed.push_front(request);
+                    break;
                 }
-                Err(error) => {
-                    fate = Fate::of(&error);
-                    for (packed, reply) in requests {
-                        let _ = reply.send(vec![Err(error.clone()); packed.keys.len()]);
-                    }
-                }
+                room = room.saturating_sub(request.keys());
+                batch.push(request);
             }
-        }
-        if !pings.is_empty() && fate == Fate::Sound {
-            let mut command = Cmd::new();
-            command.arg("PING");
-            let ping = command.query_async::<()>(&mut *connection);
-            let pong = match timeout_at(deadline, ping).await {
-                Ok(pong) => pong.map_err(|error| store_error(&error)),
-                Err(_) => Err(StoreError::Timeout),
-            };
-            if let Err(error) = &pong {
-                fate = Fate::of(error);
+            if room == 0 {
+                break;
             }
-            for reply in pings {
-                let _ = reply.send(pong.clone());
-            }
+            next = self
+                .postponed
+                .pop_front()
+                .or_else(|| self.waiting.try_recv().ok());
         }
-        match fate {
-            Fate::Sound if self.shared.may_hold() => self.held = Some(connection),
-            Fate::Sound => {}
-            // Out of the pool and closed: an answer that may still come must not meet another call.
-            Fate::Doubtful => drop(Connection::take(connection)),
-        }
+        batch
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.shared.lane_ended();
+        self.node.line_ended();
+    }
+}
+
+/// One round trip for `batch`. Returns the connection it used.
+async fn call(
+    shared: Arc<Shared>,
+    node: Arc<Node>,
+    held: Option<Arc<Held>>,
+    batch: Vec<Request>,
+) -> Option<Arc<Held>> {
+    // The callers time themselves: a connection that takes longer than they wait is made for those after them.
+    let held = match held {
+        Some(held) => held,
+        None => match timeout(shared.config.connect_timeout, node.checkout()).await {
+            Ok(Ok((connection, place))) => Arc::new(Held {
+                connection: Some(connection),
+                place,
+                doubtful: AtomicBool::new(false),
+            }),
+            Ok(Err(error)) => {
+                fail(batch, &error);
+                return None;
+            }
+            Err(_) => {
+                fail(batch, &StoreError::Timeout);
+                return None;
+            }
+        },
+    };
+    let deadline = Instant::now() + shared.config.timeout;
+    let mut pieces = Vec::with_capacity(batch.len());
+    let mut pings = Vec::new();
+    for request in batch {
+        match request {
+            Request::Take { piece, reply } if !reply.is_closed() => pieces.push((piece, reply)),
+            Request::Take { .. } => {}
+            Request::Ping(reply) => pings.push(reply),
+        }
+    }
+    let mut failure = None;
+    if !pieces.is_empty() {
+        failure = decide(&shared, &node, &held, pieces, deadline).await;
+    }
+    if !pings.is_empty() && failure.is_none() {
+        let pong = ping(&held, deadline).await;
+        failure = pong.clone().err();
+        for reply in pings {
+            let _ = reply.send(pong.clone());
+        }
+    }
+    if let Some(error) = failure
+        && Fate::of(&error) == Fate::Doubtful
+    {
+        held.doubtful.store(true, Ordering::Relaxed);
+        node.doubt(&held.place);
+    }
+    Some(held)
+}
+
+/// Decides the pieces and answers their callers. The error is one that says something of the server.
+async fn decide(
+    shared: &Shared,
+    node: &Node,
+    held: &Held,
+    pieces: Vec<(Piece, oneshot::Sender<Answer>)>,
+    deadline: Instant,
+) -> Option<StoreError> {
+    let (order, groups) = grouped(&pieces);
+    let followed = pieces
+        .iter()
+        .map(|(piece, _)| (piece.packed.follow.as_ref(), piece.packed.keys.len()));
+    let trip = Trip::begin("EVALSHA", followed);
+    let present = shared.tally.call(pieces.len() as u64);
+    let pinned = shared.config.clock.pinned();
+    let answers = match held.connection.as_deref() {
+        Some(connection) => {
+            let mut connection = connection.clone();
+            let call = node.script.call(&mut connection, &groups, pinned);
+            timeout_at(deadline, call)
+                .await
+                .unwrap_or(Err(StoreError::Timeout))
+        }
+        None => Err(gone()),
+    };
+    drop(present);
+    if let Some(trip) = trip {
+        trip.end(answers.as_ref().err());
+    }
+    node.called(pieces.len() as u64);
+    let mut failure = None;
+    let mut answers = match answers {
+        Ok(answers) => {
+            for answer in &answers {
+                if let Err(Bounce::Failed(error)) = answer {
+                    failure = Some(error.clone());
+                }
+            }
+            answers
+        }
+        Err(error) => {
+            failure = Some(error.clone());
+            groups
+                .iter()
+                .map(|_| Err(Bounce::Failed(error.clone())))
+                .collect()
+        }
+    };
+    drop(groups);
+    // Each group's outcomes lie in the order its pieces have: they are handed out from the back.
+    let mut replies: Vec<Option<oneshot::Sender<Answer>>> = Vec::with_capacity(pieces.len());
+    let mut lengths = Vec::with_capacity(pieces.len());
+    for (piece, reply) in pieces {
+        lengths.push(piece.packed.keys.len());
+        replies.push(Some(reply));
+    }
+    for (place, group) in order.iter().enumerate().rev() {
+        let own = match &mut answers[*group] {
+            Ok(outcomes) => Ok(outcomes.split_off(outcomes.len() - lengths[place])),
+            Err(bounce) => Err(bounce.clone()),
+        };
+        if let Some(reply) = replies[place].take() {
+            // A caller that is gone has no use for its answer.
+            if reply.send(own).is_err() {
+                shared.tally.late();
+            }
+        }
+    }
+    failure
+}
+
+/// The group of each piece, and the groups.
+fn grouped<T>(pieces: &[(Piece, T)]) -> (Vec<usize>, Vec<Group<'_>>) {
+    let mut groups: Vec<(Option<u16>, Group<'_>)> = Vec::new();
+    let mut order = Vec::with_capacity(pieces.len());
+    for (piece, _) in pieces {
+        let shared = (piece.company == Company::Group).then_some(piece.group);
+        let known = shared.and_then(|_| groups.iter().position(|(group, _)| *group == shared));
+        let index = known.unwrap_or_else(|| {
+            let group = Group {
+                requests: Vec::new(),
+                asking: piece.company == Company::Asking,
+            };
+            groups.push((shared, group));
+            groups.len() - 1
+        });
+        groups[index].1.requests.push(&piece.packed);
+        order.push(index);
+    }
+    (order, groups.into_iter().map(|(_, group)| group).collect())
+}
+
+async fn ping(held: &Held, deadline: Instant) -> Result<(), StoreError> {
+    let Some(connection) = held.connection.as_deref() else {
+        return Err(gone());
+    };
+    let mut connection = connection.clone();
+    let mut command = Cmd::new();
+    command.arg("PING");
+    match timeout_at(deadline, command.query_async::<()>(&mut connection)).await {
+        Ok(pong) => pong.map_err(|error| store_error(&error)),
+        Err(_) => Err(StoreError::Timeout),
     }
 }
 
@@ -315,29 +436,19 @@ enum Fate {
 
 impl Fate {
     fn of(error: &StoreError) -> Self {
-        match error {
-            // Redis answered: READONLY after a failover means that this is no longer the right server, though.
-            StoreError::Refused(code) if &**code != "READONLY" => Self::Sound,
-            _ => Self::Doubtful,
+        if Trouble::of(error).reconnect {
+            Self::Doubtful
+        } else {
+            Self::Sound
         }
     }
 }
 
-fn push(batch: &mut Vec<Request>, request: Request, room: &mut usize) {
-    if request.is_abandoned() {
-        return;
-    }
-    if let Request::Take { packed, .. } = &request {
-        *room = room.saturating_sub(packed.keys.len());
-    }
-    batch.push(request);
-}
-
-fn fail(batch: impl Iterator<Item = Request>, error: &StoreError) {
+fn fail(batch: Vec<Request>, error: &StoreError) {
     for request in batch {
         match request {
-            Request::Take { packed, reply } => {
-                let _ = reply.send(vec![Err(error.clone()); packed.keys.len()]);
+            Request::Take { reply, .. } => {
+                let _ = reply.send(Err(Bounce::Failed(error.clone())));
             }
             Request::Ping(reply) => {
                 let _ = reply.send(Err(error.clone()));

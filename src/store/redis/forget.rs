@@ -1,6 +1,6 @@
 //! Takes counters out of Redis, for an operator who asks. Beside the lanes: it may take long, and waits for nobody.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use deadpool_redis::{
     Connection,
@@ -10,10 +10,10 @@ use tokio::time::timeout;
 
 use crate::{
     counter::{Selection, Under},
-    store::StoreError,
+    store::{StoreError, Trouble},
 };
 
-use super::{Shared, pool::checkout, script::store_error};
+use super::{Servers, Shared, node::Node, script::store_error};
 
 /// Keys that Redis looks at in one step of a scan, and most that go in one command: it serves nobody else meanwhile.
 const STEP: usize = 1_000;
@@ -21,55 +21,103 @@ const STEP: usize = 1_000;
 /// Longest time for one command. An operator has more patience than a call.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Forgets the selected counters and says how many there were.
+/// Forgets the selected counters and says how many there were. Of a cluster each node is asked: who has a key now is
+/// not worth knowing for what is done so rarely.
 pub(super) async fn forget(shared: &Shared, selection: &Selection) -> Result<u64, StoreError> {
-    let prefix = shared.config.prefix.as_bytes();
-    let mut connection = timeout(shared.config.connect_timeout, checkout(&shared.pool))
-        .await
-        .map_err(|_| StoreError::Timeout)??;
-    match selection {
-        Selection::One(key) => {
-            let key = [prefix, key.as_bytes()].concat();
-            unlink(&mut connection, &[key]).await
-        }
-        Selection::Under(under) => scan(&mut connection, prefix, under).await,
-    }
-}
-
-async fn scan(
-    connection: &mut Connection,
-    prefix: &[u8],
-    under: &Under,
-) -> Result<u64, StoreError> {
-    let pattern = pattern(prefix, under);
-    let mut cursor: u64 = 0;
+    let cluster = match &shared.servers {
+        Servers::One(node) => return Forgetter::at(shared, node).await?.forget(selection).await,
+        Servers::Cluster(cluster) => cluster,
+    };
+    // Waits for the layout, where there is none yet.
+    cluster.owner(0).await?;
     let mut forgotten = 0;
-    loop {
-        let mut command = Cmd::new();
-        command.arg("SCAN").arg(cursor);
-        command.arg("MATCH").arg(&*pattern);
-        command.arg("COUNT").arg(STEP);
-        let (next, mut keys): (u64, Vec<Vec<u8>>) = query(connection, command).await?;
-        keys.retain(|key| {
-            let own = key.strip_prefix(prefix);
-            own.is_some_and(|key| under.matches(key))
-        });
-        forgotten += unlink(connection, &keys).await?;
-        if next == 0 {
-            return Ok(forgotten);
-        }
-        cursor = next;
-    }
-}
-
-async fn unlink(connection: &mut Connection, keys: &[Vec<u8>]) -> Result<u64, StoreError> {
-    let mut forgotten = 0;
-    for keys in keys.chunks(STEP) {
-        let mut command = Cmd::new();
-        command.arg("UNLINK").arg(keys);
-        forgotten += query::<u64>(connection, command).await?;
+    for node in cluster.owners() {
+        let mut forgetter = Forgetter::at(shared, &node).await?;
+        forgotten += match selection {
+            Selection::One(key) => {
+                let prefix = cluster.prefix(cluster.partition(key));
+                forgetter
+                    .unlink(&[[prefix, key.as_bytes()].concat()])
+                    .await?
+            }
+            Selection::Under(_) => forgetter.forget(selection).await?,
+        };
     }
     Ok(forgotten)
+}
+
+/// A connection to one server.
+struct Forgetter<'s> {
+    shared: &'s Shared,
+    connection: Connection,
+    is_cluster: bool,
+}
+
+impl<'s> Forgetter<'s> {
+    async fn at(shared: &'s Shared, node: &Arc<Node>) -> Result<Self, StoreError> {
+        let (connection, _) = timeout(shared.config.connect_timeout, node.checkout())
+            .await
+            .map_err(|_| StoreError::Timeout)??;
+        Ok(Self {
+            shared,
+            connection,
+            is_cluster: matches!(shared.servers, Servers::Cluster(_)),
+        })
+    }
+
+    async fn forget(mut self, selection: &Selection) -> Result<u64, StoreError> {
+        let prefix = self.shared.config.prefix.as_bytes();
+        match selection {
+            Selection::One(key) => self.unlink(&[[prefix, key.as_bytes()].concat()]).await,
+            Selection::Under(under) => self.scan(prefix, under).await,
+        }
+    }
+
+    async fn scan(&mut self, prefix: &[u8], under: &Under) -> Result<u64, StoreError> {
+        let pattern = pattern(prefix, under);
+        let mut cursor: u64 = 0;
+        let mut forgotten = 0;
+        loop {
+            let mut command = Cmd::new();
+            command.arg("SCAN").arg(cursor);
+            command.arg("MATCH").arg(&*pattern);
+            command.arg("COUNT").arg(STEP);
+            let (next, mut keys): (u64, Vec<Vec<u8>>) =
+                query(&mut self.connection, command).await?;
+            keys.retain(|key| {
+                let own = key.strip_prefix(prefix);
+                own.is_some_and(|key| under.matches(untagged(key)))
+            });
+            forgotten += self.unlink(&keys).await?;
+            if next == 0 {
+                return Ok(forgotten);
+            }
+            cursor = next;
+        }
+    }
+
+    async fn unlink(&mut self, keys: &[Vec<u8>]) -> Result<u64, StoreError> {
+        // Keys of one command have to be in one slot.
+        let most = if self.is_cluster { 1 } else { STEP };
+        let mut forgotten = 0;
+        for keys in keys.chunks(most) {
+            let mut command = Cmd::new();
+            command.arg("UNLINK").arg(keys);
+            forgotten += match query::<u64>(&mut self.connection, command).await {
+                // Another node has it.
+                Err(error) if Trouble::of(&error).elsewhere && self.is_cluster => 0,
+                answer => answer?,
+            };
+        }
+        Ok(forgotten)
+    }
+}
+
+/// A key without the hash tag that a cluster's keys begin with. A counter's own key has no braces.
+fn untagged(key: &[u8]) -> &[u8] {
+    let tagged = key.starts_with(b"{");
+    let end = key.iter().position(|byte| *byte == b'}').filter(|_| tagged);
+    end.map_or(key, |end| &key[end + 1..])
 }
 
 async fn query<T: FromRedisValue>(
@@ -85,8 +133,8 @@ async fn query<T: FromRedisValue>(
 /// A pattern that every key looked for fits. Others may fit it too.
 fn pattern(prefix: &[u8], under: &Under) -> Vec<u8> {
     let mut pattern = literal(prefix);
-    // Version, letter, window.
-    pattern.extend_from_slice(b"1?*");
+    // The tag of a cluster's key, version, letter, window.
+    pattern.extend_from_slice(b"*1?*");
     pattern.extend(literal(under.text()));
     pattern.push(b'*');
     pattern
@@ -113,7 +161,7 @@ mod tests {
         let under = Under::new("d*", [("k", "[a]")]);
         assert_eq!(
             String::from_utf8_lossy(&pattern(b"p?:", &under)),
-            r"p\?:1?*|2:d\*|1:k=3:\[a\]*"
+            r"p\?:*1?*|2:d\*|1:k=3:\[a\]*"
         );
     }
 }

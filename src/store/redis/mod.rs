@@ -1,21 +1,34 @@
 //! Counters in Redis: the only room that knows redis and deadpool.
 //!
-//! [`Redis`] is what a process shares: the pool and the script. A [`Lane`] is what a runtime takes decisions through.
+//! [`Redis`] is what a process shares: servers, their pools and the script. A [`Lane`] is what a runtime takes
+//! decisions through. Downwards: `lane` (to which node) - `batch` (a line to it) - `node` (where it is) - `pool` (how
+//! it lets us in); `cluster` and `sentinel` know who has what.
 
+mod address;
 mod batch;
+mod cluster;
+mod config;
+mod dials;
 mod forget;
+mod lane;
+mod node;
 mod pool;
 mod script;
+mod sentinel;
 mod tally;
+mod tls;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, AtomicUsize, Ordering},
-};
+use std::sync::Arc;
 
-pub use batch::Lane;
-pub use pool::{Config, ConfigError, SocketType};
+pub use config::{Config, ConfigError, Hostname, Kind, SocketType, Tls};
+pub use lane::Lane;
 pub use tally::BATCHES;
+
+use address::Sites;
+use cluster::Cluster;
+use node::{Node, Whereabouts};
+use pool::Access;
+use sentinel::Sentinels;
 
 /// One Redis, as a process sees it.
 #[derive(Clone)]
@@ -36,13 +49,15 @@ pub struct Figures {
     pub idle: usize,
     /// Lanes that wait for a connection now.
     pub waiting: usize,
-    /// Script calls by their requests: up to each bound of [`BATCHES`], and above the last.
+    /// Times a cluster was asked for its layout.
+    pub layouts: u64,
+    /// Round trips by their requests: up to each bound of [`BATCHES`], and above the last.
     pub batches: [u64; BATCHES.len() + 1],
     /// Answers that came after their caller had gone.
     pub late: u64,
-    /// Requests in calls that are not answered yet.
+    /// Requests in round trips that are not answered yet.
     pub in_flight: u64,
-    /// Requests that wait for the next call.
+    /// Requests that wait for the next round trip.
     pub queued: u64,
 }
 
@@ -52,13 +67,35 @@ impl Redis {
     /// # Errors
     /// A configuration that can never work.
     pub fn connect(config: Config) -> Result<Self, ConfigError> {
+        config.check()?;
+        let servers = match Sites::read(&config)? {
+            Sites::Single(site) => {
+                let access = Access::to_data(&config, &site)?;
+                Servers::One(Arc::new(Node::new(
+                    Whereabouts::Fixed(site.address),
+                    access,
+                )))
+            }
+            Sites::Sentinel { primary, sentinels } => {
+                // The primary is let in to as the settings say; what the sentinels' urls say is theirs alone.
+                let plain = address::Site {
+                    encrypted: false,
+                    user: None,
+                    password: None,
+                    ..sentinels[0].clone()
+                };
+                let access = Access::to_data(&config, &plain)?;
+                let sentinels = Sentinels::new(&config, primary, &sentinels)?;
+                Servers::One(Arc::new(Node::new(
+                    Whereabouts::Sentinels(sentinels),
+                    access,
+                )))
+            }
+            Sites::Cluster(seeds) => Servers::Cluster(Arc::new(Cluster::new(&config, &seeds)?)),
+        };
         Ok(Self(Arc::new(Shared {
-            pool: pool::open(&config)?,
-            script: script::Script::new(),
             config,
-            lanes: AtomicUsize::new(0),
-            calls: AtomicU64::new(0),
-            requests: AtomicU64::new(0),
+            servers,
             tally: Arc::default(),
         })))
     }
@@ -70,20 +107,24 @@ impl Redis {
 
     /// Figures for metrics.
     pub fn figures(&self) -> Figures {
-        let status = self.0.pool.status();
         let (in_flight, queued) = self.0.tally.pending();
-        Figures {
-            calls: self.0.calls.load(Ordering::Relaxed),
-            requests: self.0.requests.load(Ordering::Relaxed),
-            script_loads: self.0.script.loads(),
-            connections: status.size,
-            idle: status.available,
-            waiting: status.waiting,
+        let mut figures = Figures {
             batches: self.0.tally.batches(),
             late: self.0.tally.lates(),
             in_flight,
             queued,
+            ..Figures::default()
+        };
+        match &self.0.servers {
+            Servers::One(node) => node.add_to(&mut figures),
+            Servers::Cluster(cluster) => {
+                for node in cluster.nodes() {
+                    node.add_to(&mut figures);
+                }
+                figures.layouts = cluster.refreshes();
+            }
         }
+        figures
     }
 }
 
@@ -95,39 +136,20 @@ impl std::fmt::Debug for Redis {
     }
 }
 
+/// What lanes share.
+struct Shared {
+    config: Config,
+    servers: Servers,
+    tally: Arc<tally::Tally>,
+}
+
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").finish_non_exhaustive()
     }
 }
 
-/// What lanes share.
-struct Shared {
-    config: Config,
-    pool: deadpool_redis::Pool,
-    script: script::Script,
-    lanes: AtomicUsize,
-    calls: AtomicU64,
-    requests: AtomicU64,
-    tally: Arc<tally::Tally>,
-}
-
-impl Shared {
-    fn lane_started(&self) {
-        self.lanes.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn lane_ended(&self) {
-        self.lanes.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// May each lane keep a connection between calls? Else a lane could wait for ever for one that idles elsewhere.
-    fn may_hold(&self) -> bool {
-        self.lanes.load(Ordering::Relaxed) <= self.config.pool_size
-    }
-
-    fn called(&self, requests: u64) {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        self.requests.fetch_add(requests, Ordering::Relaxed);
-    }
+enum Servers {
+    One(Arc<Node>),
+    Cluster(Arc<Cluster>),
 }

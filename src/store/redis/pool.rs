@@ -1,120 +1,224 @@
-//! Where Redis is, and a bounded number of connections to it. Connects when a connection is first wanted, not before:
-//! a service starts, and says that it is not ready, while its Redis is absent.
+//! How a server is let in to: who we are, by which encryption, over how many connections. Connects when a connection is
+//! first wanted, not before: a service starts, and says that it is not ready, while its Redis is absent.
 
 use std::{path::PathBuf, time::Duration};
 
 use deadpool_redis::{
-    Connection, Manager, Pool, Runtime,
+    Connection, Manager, Pool, PoolError, Runtime,
     redis::{
-        AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _,
-        RedisConnectionInfo, io::tcp::TcpSettings,
+        AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _,
+        RedisConnectionInfo, RedisError, aio::MultiplexedConnection, io::tcp::TcpSettings,
     },
 };
 
-use crate::{secret::Secret, store::StoreError, time::Clock};
+use super::{
+    address::{Address, Site},
+    config::{Config, ConfigError},
+    script::store_error,
+    tls::{Elsewhere, Trust},
+};
+use crate::{secret::Secret, store::StoreError};
 
-use super::script::store_error;
-
-/// How to reach a Redis and how much to ask of it.
+/// What all servers of one kind are opened with.
 #[derive(Clone, Debug)]
-pub struct Config {
-    /// `host:port`, the path of a Unix socket, or `redis://[user[:password]@]host[:port][/db]`.
-    pub url: String,
-    /// What a `url` without a scheme names.
-    pub socket_type: SocketType,
-    /// `password` or `user:password`; wins over what the url says. Never logged.
-    pub auth: Option<Secret>,
-    /// Most connections, at least 1. Where there are no more lanes than that, each keeps one to itself.
-    pub pool_size: usize,
-    /// The longest a caller waits, connecting and the lane's queue included.
-    pub timeout: Duration,
-    /// The longest the making of a connection may take. May be more than a caller waits: the first ones then fail, and
-    /// later ones find it made.
-    pub connect_timeout: Duration,
-    /// Goes before every key.
-    pub prefix: String,
-    /// Most counters in one script call. A single request with more still goes, alone.
-    pub max_batch: usize,
-    /// Most requests that wait in one lane; the next is answered [`StoreError::Full`].
-    pub queue: usize,
-    /// Decides by this clock instead of Redis's own when it is a manual one. For tests; expiries get a day on top.
-    pub clock: Clock,
+pub(super) struct Access {
+    credentials: Credentials,
+    trust: Option<Trust>,
+    database: i64,
+    size: usize,
+    connect_timeout: Duration,
+    recycle_timeout: Duration,
 }
 
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            url: "localhost:6379".to_owned(),
-            socket_type: SocketType::Tcp,
-            auth: None,
-            pool_size: 10,
-            timeout: Duration::from_millis(20),
-            connect_timeout: Duration::from_secs(1),
-            prefix: String::new(),
-            max_batch: 256,
-            queue: 4096,
-            clock: Clock::system(),
+/// Who we are.
+#[derive(Clone, Debug, Default)]
+struct Credentials {
+    user: Option<String>,
+    password: Option<Secret>,
+    file: Option<PathBuf>,
+}
+
+/// Who we are, as of now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Login {
+    user: Option<String>,
+    password: Option<Secret>,
+}
+
+impl Credentials {
+    /// The url's, unless the settings have their own.
+    fn of(site: &Site, auth: Option<&Secret>) -> Self {
+        let mut credentials = Self {
+            user: site.user.clone(),
+            password: site.password.clone(),
+            file: None,
+        };
+        if let Some(auth) = auth {
+            match auth.expose().split_once(':') {
+                Some((user, password)) => {
+                    if !user.is_empty() {
+                        credentials.user = Some(user.to_owned());
+                    }
+                    credentials.password = Some(Secret::from(password));
+                }
+                None => credentials.password = Some(auth.clone()),
+            }
         }
+        credentials
     }
 }
 
-/// What a url without a scheme names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SocketType {
-    /// `host:port`.
-    Tcp,
-    /// A path.
-    Unix,
-}
+impl Access {
+    /// Most connections to one server.
+    pub(super) const fn connections(&self) -> usize {
+        self.size
+    }
 
-/// Why a [`Config`] cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    /// Encrypted connections are not there yet.
-    #[error("TLS to Redis (rediss://) is not supported: use redis:// or a Unix socket")]
-    Tls,
-    /// The address cannot be read. Does not repeat it, as it may hold a password.
-    #[error("the Redis address is not host:port, a socket's path or a redis:// url: {0}")]
-    Address(&'static str),
-    /// A size that has to be at least 1.
-    #[error("{0} has to be at least 1")]
-    Zero(&'static str),
-}
+    /// To the servers that hold counters.
+    pub(super) fn to_data(config: &Config, site: &Site) -> Result<Self, ConfigError> {
+        let mut credentials = Credentials::of(site, config.auth.as_ref());
+        if let Some(user) = &config.user {
+            credentials.user = Some(user.clone());
+        }
+        if let Some(password) = &config.password {
+            credentials.password = Some(password.clone());
+        }
+        credentials.file.clone_from(&config.password_file);
+        Ok(Self {
+            credentials,
+            trust: trust(config.tls.as_ref(), site)?,
+            database: site.database,
+            size: config.pool_size,
+            connect_timeout: config.connect_timeout,
+            recycle_timeout: config.timeout,
+        })
+    }
 
-/// Connections, at most `pool_size` of them.
-pub(super) fn open(config: &Config) -> Result<Pool, ConfigError> {
-    for (size, name) in [
-        (config.pool_size, "pool_size"),
-        (config.max_batch, "max_batch"),
-        (config.queue, "queue"),
-        (config.timeout.as_micros() as usize, "timeout"),
-        (
-            config.connect_timeout.as_micros() as usize,
-            "connect_timeout",
-        ),
-    ] {
-        if size == 0 {
-            return Err(ConfigError::Zero(name));
+    /// To a sentinel. Its password is its own.
+    pub(super) fn to_sentinel(config: &Config, site: &Site) -> Result<Self, ConfigError> {
+        Ok(Self {
+            credentials: Credentials::of(site, config.sentinel_auth.as_ref()),
+            trust: trust(config.sentinel_tls.as_ref(), site)?,
+            database: 0,
+            size: 1,
+            connect_timeout: config.connect_timeout,
+            recycle_timeout: config.timeout,
+        })
+    }
+
+    /// Who we are. A password file is read each time: it may be filled, or changed, while we run.
+    pub(super) fn login(&self) -> Result<Login, StoreError> {
+        let Credentials {
+            user,
+            password,
+            file,
+        } = &self.credentials;
+        let password = match file {
+            Some(file) => match std::fs::read_to_string(file) {
+                Ok(text) => Some(Secret::from(text.trim_end_matches(['\r', '\n']))),
+                // Without one Redis might let us in as somebody else.
+                Err(error) => {
+                    let reason = format!("the password file {}: {error}", file.display());
+                    return Err(StoreError::Unavailable(reason.into()));
+                }
+            },
+            None => password.clone(),
+        };
+        Ok(Login {
+            user: user.clone(),
+            password,
+        })
+    }
+
+    /// Connections to `address`, at most so many.
+    pub(super) fn pool(&self, address: &Address, login: &Login) -> Result<Pool, StoreError> {
+        let info = self
+            .info(address, login)
+            .map_err(|error| store_error(&error))?;
+        let manager = Manager::new_with_config(info, self.connection(address))
+            .map_err(|error| store_error(&error))?;
+        Pool::builder(manager)
+            .max_size(self.size)
+            // An idle connection that does not answer is dropped for the next, or a new one.
+            .recycle_timeout(Some(self.recycle_timeout))
+            .runtime(Runtime::Tokio1)
+            .build()
+            .map_err(|error| StoreError::Unavailable(error.to_string().into()))
+    }
+
+    /// One connection outside any pool, for a question about where to go.
+    pub(super) async fn dial(
+        &self,
+        address: &Address,
+    ) -> Result<MultiplexedConnection, StoreError> {
+        let login = self.login()?;
+        let open = async {
+            let client = Client::open(self.info(address, &login)?)?;
+            let config = self
+                .connection(address)
+                .set_response_timeout(Some(self.connect_timeout));
+            client
+                .get_multiplexed_async_connection_with_config(&config)
+                .await
+        };
+        open.await.map_err(|error| store_error(&error))
+    }
+
+    fn connection(&self, address: &Address) -> AsyncConnectionConfig {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.connect_timeout))
+            // A lane times its calls itself, and drops the connection of one that took too long.
+            .set_response_timeout(None);
+        match (address, &self.trust) {
+            (
+                Address::Tcp { host, .. },
+                Some(Trust {
+                    server_name: Some(_),
+                    ..
+                }),
+            ) => config.set_dns_resolver(Elsewhere(host.clone())),
+            _ => config,
         }
     }
-    let connection = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(config.connect_timeout))
-        // A lane times its calls itself, and drops the connection of one that took too long.
-        .set_response_timeout(None);
-    let manager = Manager::new_with_config(address(config)?, connection)
-        .map_err(|_| ConfigError::Address("it cannot be parsed"))?;
-    Pool::builder(manager)
-        .max_size(config.pool_size)
-        // An idle connection that does not answer is dropped for the next, or a new one.
-        .recycle_timeout(Some(config.timeout))
-        .runtime(Runtime::Tokio1)
-        .build()
-        .map_err(|_| ConfigError::Address("no pool can be made of it"))
+
+    fn info(&self, address: &Address, login: &Login) -> Result<ConnectionInfo, RedisError> {
+        let info = match (address, &self.trust) {
+            (Address::Unix(path), _) => {
+                ConnectionAddr::Unix(path.clone()).into_connection_info()?
+            }
+            (Address::Tcp { host, port }, Some(trust)) => trust.connection_info(host, *port)?,
+            (Address::Tcp { host, port }, None) => {
+                ConnectionAddr::Tcp(host.clone(), *port).into_connection_info()?
+            }
+        };
+        // No greeting beyond what is needed: not every proxy and ACL lets it pass.
+        let mut redis = RedisConnectionInfo::default()
+            .set_db(self.database)
+            .set_skip_set_lib_name();
+        if let Some(user) = &login.user {
+            redis = redis.set_username(user);
+        }
+        if let Some(password) = &login.password {
+            redis = redis.set_password(password.expose());
+        }
+        Ok(info
+            .set_redis_settings(redis)
+            // A batch is one write: nothing is gained by waiting for more.
+            .set_tcp_settings(TcpSettings::default().set_nodelay(true)))
+    }
+}
+
+fn trust(tls: Option<&super::config::Tls>, site: &Site) -> Result<Option<Trust>, ConfigError> {
+    match (tls, &site.address) {
+        (Some(_), Address::Unix(_)) => Err(ConfigError::TlsOnSocket),
+        (Some(tls), Address::Tcp { .. }) => Trust::read(tls).map(Some),
+        (None, _) if site.encrypted => Trust::read(&super::config::Tls::default()).map(Some),
+        (None, _) => Ok(None),
+    }
 }
 
 /// A connection that answered a PING just now, or is new.
 pub(super) async fn checkout(pool: &Pool) -> Result<Connection, StoreError> {
-    use deadpool_redis::PoolError;
     pool.get().await.map_err(|error| match error {
         PoolError::Backend(error) => store_error(&error),
         PoolError::Timeout(_) => StoreError::Timeout,
@@ -122,84 +226,18 @@ pub(super) async fn checkout(pool: &Pool) -> Result<Connection, StoreError> {
     })
 }
 
-fn address(config: &Config) -> Result<ConnectionInfo, ConfigError> {
-    let url = config.url.trim();
-    let info = if url.starts_with("rediss://") || url.starts_with("valkeys://") {
-        return Err(ConfigError::Tls);
-    } else if url.contains("://") {
-        url.into_connection_info()
-            .map_err(|_| ConfigError::Address("the url cannot be parsed"))?
-    } else if config.socket_type == SocketType::Unix || url.starts_with('/') {
-        plain(ConnectionAddr::Unix(PathBuf::from(url)))?
-    } else {
-        let (host, port) = url.rsplit_once(':').unwrap_or((url, "6379"));
-        let port = port
-            .parse()
-            .map_err(|_| ConfigError::Address("the port is not a number up to 65535"))?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        if host.is_empty() {
-            return Err(ConfigError::Address("there is no host"));
-        }
-        plain(ConnectionAddr::Tcp(host.to_owned(), port))?
-    };
-
-    // No greeting beyond what is needed: not every proxy and ACL lets it pass.
-    let mut redis: RedisConnectionInfo = info.redis_settings().clone().set_skip_set_lib_name();
-    if let Some(auth) = &config.auth {
-        redis = match auth.expose().split_once(':') {
-            Some((user, password)) if !user.is_empty() => {
-                redis.set_username(user).set_password(password)
-            }
-            Some((_, password)) => redis.set_password(password),
-            None => redis.set_password(auth.expose()),
-        };
-    }
-    Ok(info
-        .set_redis_settings(redis)
-        // A batch is one write: nothing is gained by waiting for more.
-        .set_tcp_settings(TcpSettings::default().set_nodelay(true)))
-}
-
-fn plain(address: ConnectionAddr) -> Result<ConnectionInfo, ConfigError> {
-    address
-        .into_connection_info()
-        .map_err(|_| ConfigError::Address("it cannot be parsed"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn config(url: &str) -> Config {
-        Config {
-            url: url.to_owned(),
-            ..Config::default()
-        }
-    }
-
-    #[test]
-    fn addresses_are_read_in_all_their_forms() {
-        let tcp = |host: &str, port| ConnectionAddr::Tcp(host.to_owned(), port);
-        for (url, expected) in [
-            ("localhost:6379", tcp("localhost", 6379)),
-            ("redis", tcp("redis", 6379)),
-            ("[::1]:7000", tcp("::1", 7000)),
-            ("redis://h:1/2", tcp("h", 1)),
-            (
-                "/run/redis.sock",
-                ConnectionAddr::Unix("/run/redis.sock".into()),
-            ),
-            (
-                "unix:///run/redis.sock",
-                ConnectionAddr::Unix("/run/redis.sock".into()),
-            ),
-        ] {
-            assert_eq!(address(&config(url)).expect(url).addr(), &expected);
-        }
-        let info = address(&config("redis://u:p@h:1/2")).expect("parses");
-        assert_eq!(info.redis_settings().username(), Some("u"));
-        assert_eq!(info.redis_settings().password(), Some("p"));
-        assert_eq!(info.redis_settings().db(), 2);
+    fn login(config: Config) -> Login {
+        let sites = super::super::address::Sites::read(&config).expect("an address");
+        let super::super::address::Sites::Single(site) = sites else {
+            panic!("one server");
+        };
+        assert!(!format!("{config:?}").contains("secret"));
+        let access = Access::to_data(&config, &site).expect("fine");
+        access.login().expect("no file")
     }
 
     #[test]
@@ -209,31 +247,24 @@ mod tests {
             ("user:se:cret", Some("user"), "se:cret"),
             (":secret", None, "secret"),
         ] {
-            let config = Config {
+            let login = login(Config {
                 auth: Some(Secret::from(auth)),
-                ..config("h:1")
-            };
-            let info = address(&config).expect("parses");
-            assert_eq!(info.redis_settings().username(), user);
-            assert_eq!(info.redis_settings().password(), Some(password));
-            assert!(!format!("{config:?}").contains("secret"));
+                ..Config::default()
+            });
+            assert_eq!(login.user.as_deref(), user);
+            assert_eq!(login.password, Some(Secret::from(password)));
         }
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused_without_repeating_it() {
-        assert_eq!(open(&config("rediss://h:1")).err(), Some(ConfigError::Tls));
-        for url in ["h:99999", ":1", "http://h:1", "redis://"] {
-            let error = open(&config(url)).err();
-            assert!(
-                matches!(error, Some(ConfigError::Address(_))),
-                "{url}: {error:?}"
-            );
-        }
-        let none = Config {
-            pool_size: 0,
-            ..config("h:1")
-        };
-        assert_eq!(open(&none).err(), Some(ConfigError::Zero("pool_size")));
+    fn a_password_of_its_own_may_have_colons() {
+        let login = login(Config {
+            auth: Some(Secret::from("other:secret")),
+            user: Some("user".to_owned()),
+            password: Some(Secret::from("a:b@/%#")),
+            ..Config::default()
+        });
+        assert_eq!(login.user.as_deref(), Some("user"));
+        assert_eq!(login.password, Some(Secret::from("a:b@/%#")));
     }
 }

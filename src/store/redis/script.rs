@@ -3,16 +3,19 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use deadpool_redis::redis::{
-    Cmd, ErrorKind, RedisError, Script as Source, ServerErrorKind, aio::MultiplexedConnection,
+    Cmd, ErrorKind, Pipeline, RedisError, Script as Source, ServerErrorKind, Value,
+    aio::MultiplexedConnection, from_redis_value,
 };
 use tokio::sync::Mutex;
 
 use crate::{
-    algorithm::{self, MAX, Outcome, Quota},
+    algorithm::{self, Basis, MAX, Outcome, Quota},
     counter::{Atomicity, Counter, Role},
     store::{StoreError, follow::Follow},
     time::Timestamp,
 };
+
+use super::address::{self, Address};
 
 /// Driver and algorithms as one text. What is used stands before what uses it.
 const SOURCE: &str = concat!(
@@ -30,8 +33,15 @@ const SOURCE: &str = concat!(
 /// between the load and the call.
 const TRIES: usize = 2;
 
+/// What Redis says to a client too many.
+const MAX_CLIENTS: &str = "max number of clients";
+
 /// Bytes of one counter in the reply.
 const REPLY: usize = 1 + 6 * 8;
+
+/// What follows them where a refusal says what it is based on.
+const BASIS: usize = 4 * 8;
+const BASED: u8 = 3;
 
 /// The script as this process knows it.
 pub(super) struct Script {
@@ -81,6 +91,116 @@ impl Packed {
     }
 }
 
+/// Requests that one script call decides: all their keys are in one slot.
+pub(super) struct Group<'a> {
+    pub(super) requests: Vec<&'a Packed>,
+    /// The slot is on its way to this node, which has to be told that we know.
+    pub(super) asking: bool,
+}
+
+/// The outcomes of all requests of a group in one row.
+pub(super) type Answer = Result<Vec<Result<Outcome, StoreError>>, Bounce>;
+
+/// Why a script call was not run. Nothing was counted, unless the error says otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Bounce {
+    /// The slot lives at another node.
+    Moved(Address),
+    /// The slot is on its way to another node, and these keys may be there.
+    Ask(Address),
+    /// The slot is on its way to another node, and these keys are some here, some there.
+    TryAgain,
+    /// Anything else.
+    Failed(StoreError),
+}
+
+impl Group<'_> {
+    fn counters(&self) -> usize {
+        self.requests.iter().map(|request| request.keys.len()).sum()
+    }
+
+    fn outcomes(&self, reply: &[u8]) -> Answer {
+        let mut outcomes = Vec::with_capacity(self.counters());
+        let mut rest = reply;
+        while let Some(&status) = rest.first() {
+            let length = if status == BASED {
+                REPLY + BASIS
+            } else {
+                REPLY
+            };
+            let Some((record, after)) = rest.split_at_checked(length) else {
+                break;
+            };
+            outcomes.push(outcome(record));
+            rest = after;
+        }
+        if !rest.is_empty() || outcomes.len() != self.counters() {
+            let error = StoreError::Refused("a reply of another length".into());
+            return Err(Bounce::Failed(error));
+        }
+        Ok(outcomes)
+    }
+}
+
+impl Bounce {
+    fn of(error: &RedisError) -> Self {
+        let target = error
+            .redirect_node()
+            .and_then(|(target, _)| address::told(target));
+        match (error.kind(), target) {
+            (ErrorKind::Server(ServerErrorKind::Moved), Some(target)) => Self::Moved(target),
+            (ErrorKind::Server(ServerErrorKind::Ask), Some(target)) => Self::Ask(target),
+            (ErrorKind::Server(ServerErrorKind::TryAgain), _) => Self::TryAgain,
+            _ => Self::Failed(store_error(error)),
+        }
+    }
+
+    /// What a caller that knows no other node is told.
+    pub(super) fn into_error(self) -> StoreError {
+        match self {
+            Self::Moved(_) => StoreError::Refused("MOVED".into()),
+            Self::Ask(_) => StoreError::Refused("ASK".into()),
+            Self::TryAgain => StoreError::Refused("TRYAGAIN".into()),
+            Self::Failed(error) => error,
+        }
+    }
+}
+
+/// Sends the commands of `open` in one write. `replies[i]` answers `open[i]`.
+async fn send(
+    connection: &mut MultiplexedConnection,
+    open: &[usize],
+    groups: &[Group<'_>],
+    commands: &[Cmd],
+) -> Result<Vec<Result<Vec<u8>, RedisError>>, StoreError> {
+    if let [one] = *open
+        && !groups[one].asking
+    {
+        let reply: Result<Vec<u8>, RedisError> = commands[one].query_async(connection).await;
+        return match reply {
+            Err(error) if error.code().is_none() => Err(store_error(&error)),
+            reply => Ok(vec![reply]),
+        };
+    }
+    let mut pipeline = Pipeline::with_capacity(open.len() * 2);
+    pipeline.ignore_errors();
+    for &index in open {
+        if groups[index].asking {
+            pipeline.cmd("ASKING").ignore();
+        }
+        pipeline.add_command(commands[index].clone());
+    }
+    let replies: Result<Vec<Result<Value, RedisError>>, RedisError> =
+        pipeline.query_async(connection).await;
+    replies
+        .map_err(|error| store_error(&error))?
+        .into_iter()
+        .map(|reply| {
+            Ok(reply.and_then(|reply| from_redis_value::<Vec<u8>>(reply).map_err(Into::into)))
+        })
+        .collect()
+}
+
 impl Script {
     pub(super) fn new() -> Self {
         Self {
@@ -95,14 +215,50 @@ impl Script {
         self.loads.load(Ordering::Relaxed)
     }
 
-    /// Decides `requests` in one call. The outcomes of all requests come in one row.
-    pub(super) async fn call<'a>(
+    /// Decides `groups` in one round trip, a script call for each. `answers[i]` answers `groups[i]`.
+    ///
+    /// # Errors
+    /// What failed the round trip as a whole: whether it was counted is not known.
+    pub(super) async fn call(
         &self,
         connection: &mut MultiplexedConnection,
-        requests: impl Iterator<Item = &'a Packed> + Clone,
+        groups: &[Group<'_>],
         pinned: Option<Timestamp>,
-    ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
-        let counters: usize = requests.clone().map(|request| request.keys.len()).sum();
+    ) -> Result<Vec<Answer>, StoreError> {
+        let commands: Vec<Cmd> = groups
+            .iter()
+            .map(|group| self.command(group, pinned))
+            .collect();
+        let mut answers: Vec<Option<Answer>> = groups.iter().map(|_| None).collect();
+        let mut tries = 0;
+        loop {
+            let seen = self.loads();
+            let open: Vec<usize> = (0..groups.len())
+                .filter(|index| answers[*index].is_none())
+                .collect();
+            let replies = send(connection, &open, groups, &commands).await?;
+            let mut unknown = false;
+            for (index, reply) in open.into_iter().zip(replies) {
+                answers[index] = match reply {
+                    // Nothing was done, so it may be done again.
+                    Err(error) if is_unknown(&error) && tries < TRIES => {
+                        unknown = true;
+                        None
+                    }
+                    Err(error) => Some(Err(Bounce::of(&error))),
+                    Ok(reply) => Some(groups[index].outcomes(&reply)),
+                };
+            }
+            if !unknown {
+                return Ok(answers.into_iter().flatten().collect());
+            }
+            self.load(connection, seen).await?;
+            tries += 1;
+        }
+    }
+
+    fn command(&self, group: &Group<'_>, pinned: Option<Timestamp>) -> Cmd {
+        let counters = group.counters();
         let mut arguments = Vec::with_capacity(8 + counters * 36);
         push(
             &mut arguments,
@@ -110,40 +266,14 @@ impl Script {
         );
         let mut command = Cmd::with_capacity(4 + counters, 128 + counters * 120);
         command.arg("EVALSHA").arg(&self.hash).arg(counters);
-        for request in requests {
+        for request in &group.requests {
             for key in &request.keys {
                 command.arg(&**key);
             }
             arguments.extend_from_slice(&request.records);
         }
         command.arg(arguments);
-
-        let reply = self.evaluate(connection, &command).await?;
-        if reply.len() != counters * REPLY {
-            return Err(StoreError::Refused("a reply of another length".into()));
-        }
-        Ok(reply.chunks_exact(REPLY).map(outcome).collect())
-    }
-
-    async fn evaluate(
-        &self,
-        connection: &mut MultiplexedConnection,
-        command: &Cmd,
-    ) -> Result<Vec<u8>, StoreError> {
-        let mut tries = 0;
-        loop {
-            let seen = self.loads();
-            let reply: Result<Vec<u8>, RedisError> = command.query_async(connection).await;
-            match reply {
-                // Nothing was done, so it may be done again.
-                Err(error) if is_unknown(&error) && tries < TRIES => {
-                    self.load(connection, seen).await?;
-                    tries += 1;
-                }
-                Err(error) => return Err(store_error(&error)),
-                Ok(reply) => return Ok(reply),
-            }
-        }
+        command
     }
 
     /// Loads the script unless somebody has since `seen`.
@@ -169,7 +299,19 @@ pub(super) fn store_error(error: &RedisError) -> StoreError {
     if error.is_timeout() {
         return StoreError::Timeout;
     }
+    // The library keeps Redis's word for that to itself.
+    if error.kind() == ErrorKind::AuthenticationFailed {
+        return StoreError::Refused("WRONGPASS".into());
+    }
     match error.code() {
+        // One of the few that Redis gives no word of its own.
+        Some("ERR")
+            if error
+                .detail()
+                .is_some_and(|text| text.contains(MAX_CLIENTS)) =>
+        {
+            StoreError::Refused("MAXCLIENTS".into())
+        }
         Some(code) => StoreError::Refused(code.into()),
         None => StoreError::Unavailable(error.to_string().into()),
     }
@@ -197,7 +339,7 @@ fn outcome(record: &[u8]) -> Result<Outcome, StoreError> {
     };
     let some = |number: f64| (number >= 0.0).then_some(number as u64);
     match record[0] {
-        status @ (0 | 1) => Ok(Outcome {
+        status @ (0 | 1 | BASED) => Ok(Outcome {
             allowed: status == 1,
             remaining: number(0) as u64,
             reset_after: number(1) as u64,
@@ -206,6 +348,10 @@ fn outcome(record: &[u8]) -> Result<Outcome, StoreError> {
             delay: number(4) as u64,
             used: number(5) as u64,
             source: algorithm::Source::Counter,
+            basis: (status == BASED).then(|| Basis {
+                at: Timestamp::from_micros(number(9) as u64),
+                numbers: [number(6) as u64, number(7) as u64, number(8) as u64],
+            }),
         }),
         _ => Err(StoreError::ForeignState),
     }

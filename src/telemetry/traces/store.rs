@@ -12,7 +12,7 @@ use opentelemetry_sdk::trace::{IdGenerator as _, RandomIdGenerator};
 use super::{Span, Traces, conventions as name};
 use crate::{
     store::{
-        StoreError,
+        StoreError, Trouble,
         follow::{Follow, Member, RoundTrip},
     },
     time::Timestamp,
@@ -126,8 +126,8 @@ impl Asking {
 fn failure(error: Option<&StoreError>, attributes: &mut Vec<KeyValue>) -> Status {
     match error {
         Some(error) => {
-            attributes.push(KeyValue::new(name::ERROR_TYPE, error.kind()));
-            Status::error(error.kind())
+            attributes.push(KeyValue::new(name::ERROR_TYPE, Trouble::of(error).name));
+            Status::error(Trouble::of(error).name)
         }
         None => Status::Unset,
     }

@@ -1,15 +1,22 @@
 //! What the tests share: real parts, started for one test and gone with it.
 
+pub(crate) mod certificates;
+pub(crate) mod cluster;
 pub(crate) mod collector;
 pub(crate) mod envoy;
+pub(crate) mod h2;
 pub(crate) mod http;
+pub(crate) mod pki;
 pub(crate) mod process;
 pub(crate) mod prometheus;
+pub(crate) mod proxy;
 pub(crate) mod quotas;
 pub(crate) mod redis;
 pub(crate) mod rules;
 pub(crate) mod service;
+pub(crate) mod statsd;
 pub(crate) mod stores;
+pub(crate) mod xds;
 
 use std::time::Duration;
 

@@ -67,6 +67,29 @@ impl Process {
         .await
     }
 
+    /// Waits until it is ready.
+    pub(crate) async fn ready(&self) {
+        let http = self.address("http").await;
+        eventually("the process is ready", async || {
+            let answer = super::http::get(http, "/readyz", &[]).await.ok()?;
+            (answer.status == 200).then_some(())
+        })
+        .await;
+    }
+
+    /// The value of a metric; 0 when it is not there.
+    pub(crate) async fn metric(&self, name: &str) -> u64 {
+        let at = self.address("metrics").await;
+        let answer = super::http::get(at, "/metrics", &[])
+            .await
+            .expect("the metrics port answers");
+        let lines = answer.body.lines();
+        lines
+            .filter_map(|line| line.rsplit_once(' '))
+            .find(|(found, _)| *found == name)
+            .map_or(0, |(_, value)| value.parse().expect("a whole number"))
+    }
+
     /// The log so far, as JSON records.
     pub(crate) fn records(&self) -> Vec<Value> {
         self.log()

@@ -63,6 +63,16 @@ impl RedisServer {
             .expect("the test's Redis answers")
     }
 
+    /// The same, where it asks for a password.
+    pub(crate) fn connection_with(&self, password: &str) -> Connection {
+        let mut connection = self.connection();
+        redis::cmd("AUTH")
+            .arg(password)
+            .query::<()>(&mut connection)
+            .expect("the password is right");
+        connection
+    }
+
     /// Ends the process as a crash would.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("the server is ours to kill");

@@ -6,6 +6,16 @@ use palang::rules::{
     source::{Layout, Loaded, Options, load},
 };
 
+/// A rule file of this text; gone with the value.
+pub(crate) fn file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::Builder::new()
+        .suffix(".yaml")
+        .tempfile()
+        .expect("a temporary file");
+    std::io::Write::write_all(&mut file, text.as_bytes()).expect("the rules are written");
+    file
+}
+
 /// Loads files as a directory of them would be loaded.
 pub(crate) fn load_files(
     files: &[(String, String)],

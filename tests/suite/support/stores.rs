@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use palang::{
     algorithm::{Outcome, Quota},
-    counter::{Atomicity, Counter, CounterKey, Role, Selection},
+    counter::{Atomicity, Counter, CounterKey, OnFailure, Role, Selection},
     store::{
         Memory, Redis, Store, StoreError, memory,
         redis::{Config, Lane, SocketType},
@@ -139,5 +139,6 @@ pub(crate) fn with_role(name: &str, quota: Quota, hits: i64, role: Role) -> Coun
         quota,
         hits,
         role,
+        on_failure: OnFailure::Error,
     }
 }

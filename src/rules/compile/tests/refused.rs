@@ -338,6 +338,21 @@ fn each_mistake_in_a_rate_limit_is_refused_with_its_place() {
             &["cost 6 is above the 5"],
         ),
         (
+            "{unit: day, requests_per_unit: 5, on_store_failure: alow}",
+            "alow",
+            &["unknown on_store_failure 'alow': did you mean 'allow'?"],
+        ),
+        (
+            "{unit: day, requests_per_unit: 5, on_store_failure: panic}",
+            "panic",
+            &["the policies are error, allow, deny, local"],
+        ),
+        (
+            "{unlimited: true, on_store_failure: deny}",
+            "deny",
+            &["'on_store_failure' has no meaning when unlimited"],
+        ),
+        (
             "{unit: day, requests_per_unit: 5, cost: 0}",
             "0}",
             &["cost is at least 1"],

@@ -1,0 +1,264 @@
+//! How each Redis is reached: the reference's names, and a few of our own.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::ensure;
+
+use crate::{
+    go_values::{self, Malformed},
+    secret::Secret,
+    store::redis::{Config, Hostname, Kind, SocketType, Tls},
+};
+
+/// The Redis of all counters, or of those that have none of their own.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+#[group(skip)]
+#[command(next_help_heading = "Redis")]
+pub struct RedisArgs {
+    /// Redis: host:port, a socket's path, or redis://user:password@host:port/db, rediss:// with TLS. For SENTINEL the
+    /// primary's name and the sentinels, with commas between; for CLUSTER some nodes. Empty: counters live in this
+    /// process.
+    #[arg(long, env = "REDIS_URL", default_value = "", value_parser = go_values::secret, hide_env_values = true)]
+    pub redis_url: Secret,
+    /// SINGLE, SENTINEL or CLUSTER.
+    #[arg(long, env = "REDIS_TYPE", default_value = "SINGLE", value_parser = kind)]
+    pub redis_type: Kind,
+    /// tcp or unix: what a REDIS_URL without a scheme is.
+    #[arg(long, env = "REDIS_SOCKET_TYPE", default_value = "tcp", value_parser = socket_type)]
+    pub redis_socket_type: SocketType,
+    /// Password, or user:password; split at the first colon.
+    #[arg(long, env = "REDIS_AUTH", default_value = "", value_parser = go_values::secret, hide_env_values = true)]
+    pub redis_auth: Secret,
+    /// User; wins over REDIS_AUTH.
+    #[arg(long, env = "REDIS_USER", default_value = "")]
+    pub redis_user: String,
+    /// Password as it is, colons and all; wins over REDIS_AUTH.
+    #[arg(long, env = "REDIS_PASSWORD", default_value = "", value_parser = go_values::secret, hide_env_values = true)]
+    pub redis_password: Secret,
+    /// File with the password; wins over all others, and is read again when Redis does not accept it.
+    #[arg(long, env = "REDIS_PASSWORD_FILE", default_value = "", value_parser = path)]
+    pub redis_password_file: PathBuf,
+    /// Most connections to Redis; in a cluster, to each node.
+    #[arg(long, env = "REDIS_POOL_SIZE", default_value = "10", value_parser = go_values::count)]
+    pub redis_pool_size: usize,
+    /// Longest time to connect to Redis.
+    #[arg(long, env = "REDIS_TIMEOUT", default_value = "1s", value_parser = go_values::duration)]
+    pub redis_timeout: Duration,
+    /// Connect by TLS.
+    #[arg(long, env = "REDIS_TLS", default_value = "false", value_parser = go_values::boolean,
+          action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub redis_tls: bool,
+    /// PEM file with the authorities to trust. Empty: the system's.
+    #[arg(long, env = "REDIS_TLS_CACERT", default_value = "", value_parser = path)]
+    pub redis_tls_cacert: PathBuf,
+    /// PEM file with our certificate and its chain.
+    #[arg(long, env = "REDIS_TLS_CLIENT_CERT", default_value = "", value_parser = path)]
+    pub redis_tls_client_cert: PathBuf,
+    /// PEM file with the key of our certificate.
+    #[arg(long, env = "REDIS_TLS_CLIENT_KEY", default_value = "", value_parser = path)]
+    pub redis_tls_client_key: PathBuf,
+    /// Accept a certificate for another name. Its chain is checked all the same.
+    #[arg(long, env = "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", default_value = "false", value_parser = go_values::boolean,
+          action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub redis_tls_skip_hostname_verification: bool,
+    /// Name to ask for and to find in the certificate, instead of the address's.
+    #[arg(long, env = "REDIS_TLS_SERVER_NAME", default_value = "")]
+    pub redis_tls_server_name: String,
+    /// Password, or user:password, of the sentinels.
+    #[arg(long, env = "REDIS_SENTINEL_AUTH", default_value = "", value_parser = go_values::secret, hide_env_values = true)]
+    pub redis_sentinel_auth: Secret,
+    /// Connect to the sentinels by TLS, with the files above.
+    #[arg(long, env = "REDIS_SENTINEL_TLS", default_value = "false", value_parser = go_values::boolean,
+          action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub redis_sentinel_tls: bool,
+    /// How many groups the keys of a cluster are spread over, at most 16384. Keys of one group share a slot and go
+    /// together in a call. It is part of each key: changing it starts all counters anew.
+    #[arg(long, env = "REDIS_CLUSTER_PARTITIONS", default_value = "24", value_parser = partitions)]
+    pub redis_cluster_partitions: u16,
+    /// Entry whose value alone says where in a cluster a descriptor's counter lives, such as tenant: counters of one
+    /// tenant share a slot, and can be charged all or nothing for good.
+    #[arg(long, env = "REDIS_CLUSTER_TAG_ENTRY", default_value = "")]
+    pub redis_cluster_tag_entry: String,
+    /// Most calls in flight at once for each worker and Redis node.
+    #[arg(long, env = "REDIS_CALLS_IN_FLIGHT", default_value = "1", value_parser = go_values::count)]
+    pub redis_calls_in_flight: usize,
+}
+
+/// A second Redis for limits whose window is under a minute. TLS files, server name and cluster settings are those of
+/// the first.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+#[group(skip)]
+#[command(next_help_heading = "Redis for limits of seconds")]
+pub struct PerSecondArgs {
+    /// Keep limits of seconds in a Redis of their own.
+    #[arg(long, env = "REDIS_PERSECOND", default_value = "false", value_parser = go_values::boolean,
+          action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub redis_persecond: bool,
+    /// As REDIS_URL.
+    #[arg(long, env = "REDIS_PERSECOND_URL", default_value = "", value_parser = go_values::secret, hide_env_values = true)]
+    pub redis_persecond_url: Secret,
+    /// As REDIS_TYPE.
+    #[arg(long, env = "REDIS_PERSECOND_TYPE", default_value = "SINGLE", value_parser = kind)]
+    pub redis_persecond_type: Kind,
+    /// As REDIS_SOCKET_TYPE.
+    #[arg(long, env = "REDIS_PERSECOND_SOCKET_TYPE", default_value = "tcp", value_parser = socket_type)]
+    pub redis_persecond_socket_type: SocketType,
+    /// As REDIS_AUTH.
+    #[arg(long, env = "REDIS_PERSECOND_AUTH", default_value = "", value_parser = go_values::secret, hide_env_values = true)]
+    pub redis_persecond_auth: Secret,
+    /// As REDIS_USER.
+    #[arg(long, env = "REDIS_PERSECOND_USER", default_value = "")]
+    pub redis_persecond_user: String,
+    /// As REDIS_PASSWORD.
+    #[arg(long, env = "REDIS_PERSECOND_PASSWORD", default_value = "", value_parser = go_values::secret, hide_env_values = true)]
+    pub redis_persecond_password: Secret,
+    /// As REDIS_PASSWORD_FILE.
+    #[arg(long, env = "REDIS_PERSECOND_PASSWORD_FILE", default_value = "", value_parser = path)]
+    pub redis_persecond_password_file: PathBuf,
+    /// As REDIS_POOL_SIZE.
+    #[arg(long, env = "REDIS_PERSECOND_POOL_SIZE", default_value = "10", value_parser = go_values::count)]
+    pub redis_persecond_pool_size: usize,
+    /// As REDIS_TIMEOUT.
+    #[arg(long, env = "REDIS_PERSECOND_TIMEOUT", default_value = "1s", value_parser = go_values::duration)]
+    pub redis_persecond_timeout: Duration,
+    /// As REDIS_TLS.
+    #[arg(long, env = "REDIS_PERSECOND_TLS", default_value = "false", value_parser = go_values::boolean,
+          action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub redis_persecond_tls: bool,
+    /// As REDIS_SENTINEL_AUTH.
+    #[arg(long, env = "REDIS_PERSECOND_SENTINEL_AUTH", default_value = "", value_parser = go_values::secret, hide_env_values = true)]
+    pub redis_persecond_sentinel_auth: Secret,
+}
+
+impl RedisArgs {
+    /// `base` with what is said here; `None` when no Redis is named.
+    pub(super) fn config(&self, base: Config) -> anyhow::Result<Option<Config>> {
+        if self.redis_url.is_empty() {
+            return Ok(None);
+        }
+        let tls = self.tls()?;
+        let by_url = self.redis_url.expose().contains("rediss://");
+        let sentinel = self.redis_type == Kind::Sentinel;
+        Ok(Some(Config {
+            kind: self.redis_type,
+            url: self.redis_url.expose().to_owned(),
+            socket_type: self.redis_socket_type,
+            auth: secret(&self.redis_auth),
+            user: text(&self.redis_user),
+            password: secret(&self.redis_password),
+            password_file: file(&self.redis_password_file),
+            tls: (self.redis_tls || (!sentinel && by_url)).then(|| tls.clone()),
+            sentinel_auth: secret(&self.redis_sentinel_auth),
+            sentinel_tls: (self.redis_sentinel_tls || (sentinel && by_url)).then_some(tls),
+            pool_size: self.redis_pool_size,
+            connect_timeout: self.redis_timeout,
+            partitions: self.redis_cluster_partitions,
+            tag_entry: text(&self.redis_cluster_tag_entry),
+            depth: self.redis_calls_in_flight,
+            ..base
+        }))
+    }
+
+    fn tls(&self) -> anyhow::Result<Tls> {
+        let (certificate, key) = (
+            file(&self.redis_tls_client_cert),
+            file(&self.redis_tls_client_key),
+        );
+        ensure!(
+            certificate.is_some() == key.is_some(),
+            "REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY go together"
+        );
+        Ok(Tls {
+            ca: file(&self.redis_tls_cacert),
+            client: certificate.zip(key),
+            hostname: if self.redis_tls_skip_hostname_verification {
+                Hostname::Ignored
+            } else {
+                Hostname::Checked
+            },
+            server_name: text(&self.redis_tls_server_name),
+        })
+    }
+}
+
+impl PerSecondArgs {
+    /// `base` with what is said here and what `first` says for both; `None` when it is off.
+    pub(super) fn config(&self, first: &RedisArgs, base: Config) -> anyhow::Result<Option<Config>> {
+        if !self.redis_persecond {
+            return Ok(None);
+        }
+        ensure!(
+            !self.redis_persecond_url.is_empty(),
+            "REDIS_PERSECOND asks for a second Redis, and REDIS_PERSECOND_URL names none"
+        );
+        ensure!(
+            !first.redis_url.is_empty(),
+            "REDIS_PERSECOND needs REDIS_URL for all other limits"
+        );
+        let tls = first.tls()?;
+        let by_url = self.redis_persecond_url.expose().contains("rediss://");
+        let sentinel = self.redis_persecond_type == Kind::Sentinel;
+        Ok(Some(Config {
+            kind: self.redis_persecond_type,
+            url: self.redis_persecond_url.expose().to_owned(),
+            socket_type: self.redis_persecond_socket_type,
+            auth: secret(&self.redis_persecond_auth),
+            user: text(&self.redis_persecond_user),
+            password: secret(&self.redis_persecond_password),
+            password_file: file(&self.redis_persecond_password_file),
+            tls: (self.redis_persecond_tls || (!sentinel && by_url)).then(|| tls.clone()),
+            sentinel_auth: secret(&self.redis_persecond_sentinel_auth),
+            sentinel_tls: (first.redis_sentinel_tls || (sentinel && by_url)).then_some(tls),
+            pool_size: self.redis_persecond_pool_size,
+            connect_timeout: self.redis_persecond_timeout,
+            partitions: first.redis_cluster_partitions,
+            tag_entry: text(&first.redis_cluster_tag_entry),
+            depth: first.redis_calls_in_flight,
+            ..base
+        }))
+    }
+}
+
+fn secret(secret: &Secret) -> Option<Secret> {
+    (!secret.is_empty()).then(|| secret.clone())
+}
+
+fn text(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+fn file(path: &Path) -> Option<PathBuf> {
+    (!path.as_os_str().is_empty()).then(|| path.to_owned())
+}
+
+/// Clap itself refuses an empty path, which here means none.
+fn path(text: &str) -> Result<PathBuf, Malformed> {
+    Ok(PathBuf::from(text))
+}
+
+fn kind(text: &str) -> Result<Kind, Malformed> {
+    match text.to_ascii_lowercase().as_str() {
+        "single" => Ok(Kind::Single),
+        "sentinel" => Ok(Kind::Sentinel),
+        "cluster" => Ok(Kind::Cluster),
+        _ => Err(Malformed::new("expected SINGLE, SENTINEL or CLUSTER")),
+    }
+}
+
+fn partitions(text: &str) -> Result<u16, Malformed> {
+    text.parse()
+        .ok()
+        .filter(|partitions| (1..=16_384).contains(partitions))
+        .ok_or(Malformed::new("expected a number from 1 to 16384"))
+}
+
+fn socket_type(text: &str) -> Result<SocketType, Malformed> {
+    match text.to_ascii_lowercase().as_str() {
+        "tcp" => Ok(SocketType::Tcp),
+        "unix" => Ok(SocketType::Unix),
+        _ => Err(Malformed::new("expected tcp or unix")),
+    }
+}
