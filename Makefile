@@ -1,0 +1,25 @@
+# `make test` is the one command: it installs what is missing and runs everything.
+.PHONY: help run test check fmt lint doc tools
+
+help: ## What can be made
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+run: ## Serve the example rules with counters in memory
+	cargo run --release -- serve --rules examples/quickstart
+
+test: tools ## Install what is missing and run all tests
+	cargo test --locked --all-targets
+
+check: fmt lint doc ## Format, lints and docs, all of them strict
+
+fmt:
+	cargo fmt --all -- --check
+
+lint:
+	cargo clippy --locked --all-targets -- -D warnings
+
+doc:
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
+
+tools:
+	scripts/tools.sh

