@@ -138,8 +138,8 @@ Kubernetes fills in $(NAME) of what comes earlier: the manifest never holds the 
 {{- with $v.limits.keyPrefix }}
 {{- include "palang.env.plain" (list "CACHE_KEY_PREFIX" .) }}
 {{- end }}
-{{- with $v.limits.localCacheBytes }}
-{{- include "palang.env.plain" (list "LOCAL_CACHE_SIZE_IN_BYTES" (int64 .)) }}
+{{- if gt (int64 $v.limits.localCacheBytes) 0 }}
+{{- include "palang.env.plain" (list "LOCAL_CACHE_SIZE_IN_BYTES" (int64 $v.limits.localCacheBytes)) }}
 {{- end }}
 {{- if not (kindIs "invalid" $v.limits.nearLimitRatio) }}
 {{- include "palang.env.plain" (list "NEAR_LIMIT_RATIO" $v.limits.nearLimitRatio) }}

@@ -101,7 +101,7 @@ imagePullSecrets:
 
 {{/* The native sleep action: a distroless image has no shell to sleep in. */}}
 {{- define "palang.preStopSeconds" -}}
-{{- if and .Values.drain.preStopSeconds (not .Values.lifecycle) (include "palang.kubernetes" (list . "1.30")) -}}
+{{- if and (not .Values.lifecycle) (include "palang.kubernetes" (list . "1.30")) -}}
 {{- int .Values.drain.preStopSeconds -}}
 {{- else -}}0{{- end -}}
 {{- end -}}
