@@ -27,6 +27,7 @@ if [ "$only" = all ]; then
   command -v gcc >/dev/null || command -v cc >/dev/null || missing+=(gcc libc6-dev)
 fi
 command -v promtool >/dev/null || missing+=(prometheus)
+command -v openssl >/dev/null || missing+=(openssl)
 command -v python3 >/dev/null || missing+=(python3)
 python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 if [ "${#missing[@]}" -gt 0 ]; then

@@ -132,11 +132,9 @@ def case(name: str) -> pathlib.Path:
     return CHART / "ci" / f"{name}.yaml"
 
 
-def notes(*arguments: str | os.PathLike, version: str = "helm") -> str:
-    """What `helm install` says at its end."""
-    result = helm(
-        *("install", RELEASE, CHART, "--namespace", NAMESPACE, "--dry-run=client"), *arguments, version=version
-    )
+def notes(*arguments: str | os.PathLike) -> str:
+    """What `helm install` says at its end. Helm 3 would ask a cluster."""
+    result = helm(*("install", RELEASE, CHART, "--namespace", NAMESPACE, "--dry-run=client"), *arguments)
     assert result.returncode == 0, result.stderr
     _, _, said = result.stdout.partition("\nNOTES:\n")
     return said

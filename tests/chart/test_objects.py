@@ -225,10 +225,7 @@ def test_no_password_outside_of_a_secret(release):
         if found["kind"] == "Secret":
             continue
         for path, value in walk(found):
-            # Short words such as "one" stand in other words.
-            assert value not in secrets and not (
-                isinstance(value, str) and any(len(s) > 5 and s in value for s in secrets)
-            ), f"{found['kind']} {path}"
+            assert not any(secret in str(value) for secret in secrets), f"{found['kind']} {path}"
     for _, _, spec in release.pod_templates():
         for container in spec["containers"]:
             for variable in container.get("env", []):
@@ -342,7 +339,7 @@ def test_objects_of_other_projects_have_their_shape(release):
 
 
 def test_rules_are_yaml_with_a_domain(release):
-    volume = next((v for v in release.pod["spec"]["volumes"] if v["name"] == "rules"), None) if "volumes" in release.pod["spec"] else None
+    volume = next((each for each in release.pod["spec"].get("volumes", []) if each["name"] == "rules"), None)
     if release.setting("CONFIG_TYPE") == "GRPC_XDS_SOTW":
         assert volume is None and "PALANG_RULES" not in release.env
         return
