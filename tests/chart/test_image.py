@@ -62,7 +62,9 @@ def test_image_and_chart_agree():
 
 
 def test_nothing_the_build_needs_is_ignored():
-    ignored = {line.strip("/") for line in (chart.ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")}
+    ignored = {
+        line.strip("/") for line in (chart.ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")
+    }
     assert {"target", ".git"} <= ignored
     for needed in ("Cargo.toml", "Cargo.lock", "build.rs", "src", "proto", "lua", "tests", "tests/suite", "README.md"):
         assert needed not in ignored

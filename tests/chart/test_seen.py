@@ -81,6 +81,8 @@ def test_the_dashboard_is_well_formed():
     taken = set()
     for panel in panels:
         grid = panel["gridPos"]
-        cells = {(x, y) for x in range(grid["x"], grid["x"] + grid["w"]) for y in range(grid["y"], grid["y"] + grid["h"])}
+        cells = {
+            (x, y) for x in range(grid["x"], grid["x"] + grid["w"]) for y in range(grid["y"], grid["y"] + grid["h"])
+        }
         assert not cells & taken and grid["x"] + grid["w"] <= 24, panel["title"]
         taken |= cells

@@ -115,10 +115,15 @@ imagePullSecrets:
 {{- end -}}
 {{- end -}}
 
-{{/* The least grace that cuts no drain short: preStop counts against it. Five seconds are for the kubelet. */}}
+{{/* How long a drain takes at most: preStop sleep, delay, calls in flight. */}}
+{{- define "palang.drainSeconds" -}}
+{{- add (include "palang.preStopSeconds" .) (include "palang.shutdownDelaySeconds" .) .Values.drain.timeoutSeconds -}}
+{{- end -}}
+
+{{/* Five seconds are for the kubelet and for the last telemetry. */}}
 {{- define "palang.graceSeconds" -}}
 {{- if kindIs "invalid" .Values.terminationGracePeriodSeconds -}}
-{{- add .Values.drain.preStopSeconds .Values.drain.timeoutSeconds 5 -}}
+{{- add (include "palang.drainSeconds" .) 5 -}}
 {{- else -}}
 {{- int .Values.terminationGracePeriodSeconds -}}
 {{- end -}}

@@ -86,13 +86,8 @@ naming its keys.
 {{- end -}}
 
 {{- /* Drain */}}
-{{- $delay := include "palang.shutdownDelaySeconds" . | int -}}
-{{- if ge $delay (int $v.drain.timeoutSeconds) -}}
-{{- $wrong = append $wrong (printf "drain.timeoutSeconds (%d) must be longer than the delay it includes (%d, drain.delaySeconds and before Kubernetes 1.30 drain.preStopSeconds)." (int $v.drain.timeoutSeconds) $delay) -}}
-{{- end -}}
-{{- $least := add (include "palang.preStopSeconds" .) $v.drain.timeoutSeconds -}}
-{{- if lt (include "palang.graceSeconds" . | int) (int $least) -}}
-{{- $wrong = append $wrong (printf "terminationGracePeriodSeconds (%s) cuts the drain short, which takes up to %d (drain.preStopSeconds and drain.timeoutSeconds)." (include "palang.graceSeconds" .) $least) -}}
+{{- if lt (include "palang.graceSeconds" . | int) (include "palang.drainSeconds" . | int) -}}
+{{- $wrong = append $wrong (printf "terminationGracePeriodSeconds (%s) cuts the drain short, which takes up to %s (drain.preStopSeconds, drain.delaySeconds and drain.timeoutSeconds)." (include "palang.graceSeconds" .) (include "palang.drainSeconds" .)) -}}
 {{- end -}}
 
 {{- /* Scale and disruption */}}
