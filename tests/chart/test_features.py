@@ -406,6 +406,11 @@ def test_metrics_sinks():
 # --- What platform teams add
 
 
+def test_a_new_chart_alone_restarts_nothing():
+    pod = json.dumps(render(case("quickstart")).pod)
+    assert "helm.sh/chart" not in pod and "managed-by" not in pod
+
+
 def test_extras():
     release = render(case("extras"))
     image = "registry.example.com/palang/palang@sha256:" + "0123456789abcdef" * 4

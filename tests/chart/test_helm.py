@@ -56,9 +56,10 @@ def test_all_mistakes_are_told_at_once():
 
 
 def test_a_refusal_does_not_repeat_a_password():
-    result = chart.template(None, "--set", "redis.url=redis://palang:hunter2@redis:6379")
-    assert result.returncode != 0
-    assert "redis.url" in result.stderr and "hunter2" not in result.stderr
+    for path in BAD:
+        if "hunter2" in path.read_text():
+            result = chart.template(path)
+            assert result.returncode != 0 and "hunter2" not in result.stderr, path.stem
 
 
 def test_values_and_schema_list_the_same_keys():

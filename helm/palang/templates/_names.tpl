@@ -55,6 +55,11 @@ app.kubernetes.io/part-of: palang
 {{- end }}
 {{- end -}}
 
+{{/* Of those, the ones for pods: a new chart alone, with the image as it was, must not restart them. */}}
+{{- define "palang.sharedPodLabels" -}}
+{{- omit (include "palang.sharedLabels" . | fromYaml) "helm.sh/chart" "app.kubernetes.io/managed-by" | toYaml -}}
+{{- end -}}
+
 {{/*
 Metadata of an object. Give a dict: root, name, and if need be namespace, component, labels, annotations.
 The chart's own labels win: a selector must find what it is meant to.

@@ -160,6 +160,12 @@ naming its keys.
 {{- end -}}
 {{- end -}}
 
+{{- range $v.extraArgs -}}
+{{- if regexMatch "^--[a-z-]*(auth|password|token|secret)(=|$)" . -}}
+{{- $wrong = append $wrong (printf "extraArgs: %s takes a secret; give it as extraEnv with valueFrom.secretKeyRef." (splitList "=" . | first)) -}}
+{{- end -}}
+{{- end -}}
+
 {{- if $wrong -}}
 {{- fail (printf "\n\nThese values cannot work:\n  - %s\n" (join "\n  - " $wrong)) -}}
 {{- end -}}
