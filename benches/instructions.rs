@@ -127,6 +127,7 @@ const ALLOWED: Outcome = Outcome {
     delay: 0,
     used: 1,
     source: Source::Counter,
+    basis: None,
 };
 
 fn rules() -> anyhow::Result<Arc<Rules>> {

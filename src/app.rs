@@ -5,7 +5,7 @@
 
 mod store;
 
-use std::{net::SocketAddr, num::NonZeroUsize, sync::Arc, thread, time::Duration};
+use std::{env, net::SocketAddr, num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
 use anyhow::Context as _;
 use tokio::{
@@ -27,8 +27,12 @@ use crate::{
     },
     settings::Settings,
     shutdown::{Reload, Shutdown, on_signals},
-    store::{DenyCache, Guard, Memory, PerSecond, Redis, Store, deny_cache::Refusals, guard},
-    telemetry::{metrics::Metrics, throttle::Throttle},
+    store::{
+        DenyCache, Guard, Memory, PerSecond, Redis, Store,
+        deny_cache::Refusals,
+        guard::{self, Replicas},
+    },
+    telemetry::{metrics::Metrics, statsd::Reporter, throttle::Throttle},
     time::Clock,
 };
 
@@ -93,15 +97,25 @@ impl Intake {
     /// Puts `rules` in force for every request that starts from now on.
     pub fn accept(&self, rules: Arc<Rules>) {
         let domains = rules.domains().count();
-        self.rules.swap(rules, &self.metrics);
-        self.metrics.rules_loaded();
+        self.rules.swap(Arc::clone(&rules), &self.metrics);
+        self.metrics.rules_loaded(&rules);
         self.readiness.rules_loaded(domains);
         tracing::debug!(domains, "rules in force");
     }
 
-    /// Counts rules that cannot be used: what is in force stays in force.
-    pub fn refuse(&self) {
-        self.metrics.rules_refused();
+    /// Takes in what a source has read: what cannot be used is counted and shown, and changes nothing of what is in
+    /// force.
+    pub fn take(&self, read: source::Reload) {
+        match read {
+            source::Reload::Loaded(loaded) => {
+                self.accept(loaded.rules);
+                // What could not be taken in is a failed load, whatever else was.
+                if !loaded.stale.is_empty() {
+                    self.metrics.rules_stale(&loaded.stale);
+                }
+            }
+            source::Reload::Failed(error) => self.metrics.rules_refused(&error),
+        }
     }
 }
 
@@ -169,6 +183,15 @@ impl App {
     /// What keeps it from serving.
     pub async fn run(self, shutdown: Shutdown, reload: Reload) -> anyhow::Result<()> {
         let (followed, loaded) = self.follow().context("cannot follow the rules")?;
+        if let Some(status) = followed.xds() {
+            self.metrics.show_xds(status);
+        }
+        // Ends, with a last report, after everything that counts.
+        let statsd = self.settings.statsd.options(|name| env::var(name).ok())?;
+        let _reporter = statsd
+            .map(|options| Reporter::spawn(Arc::clone(&self.metrics), options))
+            .transpose()
+            .context("cannot start the statsd reporter")?;
         let tls = self.tls.clone();
         let reloads = tokio::spawn(async move {
             loop {
@@ -192,12 +215,11 @@ impl App {
     async fn with_store(self, shutdown: Shutdown) -> anyhow::Result<()> {
         let settings = &self.settings.store;
         let clock = self.clock.clone();
-        let refusals = (settings.local_cache_size_in_bytes > 0).then(|| {
-            Arc::new(Refusals::new(
-                settings.local_cache_size_in_bytes,
-                clock.clone(),
-            ))
-        });
+        let remembered = settings.remembered();
+        let refusals = (remembered > 0).then(|| Arc::new(Refusals::new(remembered, clock.clone())));
+        if let Some(refusals) = &refusals {
+            self.metrics.show_refusals(Arc::clone(refusals));
+        }
         let Some(config) = settings.redis(&clock)? else {
             tracing::info!(
                 max_keys = settings.memory_max_keys,
@@ -209,8 +231,9 @@ impl App {
         };
         tracing::info!(prefix = config.prefix, "counters live in Redis");
         let redis = Redis::connect(config).context("REDIS_URL cannot be used")?;
-        let (guard, _watch) = self.look_after(&redis);
-        self.metrics.show_store(Arc::clone(&guard));
+        let replicas = Replicas::new(self.settings.failure.replicas as u64);
+        let _count = store::count(replicas.clone(), &self.settings.failure);
+        let (guard, _watch) = self.look_after("main", &redis, &replicas);
         let Some(config) = settings.per_second(&clock)? else {
             let make = move || {
                 let guarded = Guard::new(redis.lane(), Arc::clone(&guard));
@@ -221,7 +244,7 @@ impl App {
         tracing::info!("counters of seconds live in a Redis of their own");
         let timeout = config.timeout;
         let seconds = Redis::connect(config).context("REDIS_PERSECOND_URL cannot be used")?;
-        let (seconds_guard, _watch_seconds) = self.look_after(&seconds);
+        let (seconds_guard, _watch_seconds) = self.look_after("per_second", &seconds, &replicas);
         let make = move || {
             // Each store has a breaker of its own: the loss of one touches only its own counters.
             let seconds = Arc::new(Guard::new(seconds.lane(), Arc::clone(&seconds_guard)));
@@ -232,10 +255,16 @@ impl App {
     }
 
     /// A guard for a Redis, and the tasks that look after it until they are dropped.
-    fn look_after(&self, redis: &Redis) -> (Arc<guard::Shared>, JoinSet<()>) {
+    fn look_after(
+        &self,
+        name: &'static str,
+        redis: &Redis,
+        replicas: &Replicas,
+    ) -> (Arc<guard::Shared>, JoinSet<()>) {
         let failure = &self.settings.failure;
-        let config = failure.guard(&self.settings.store, &self.clock);
+        let config = failure.guard(&self.settings.store, replicas.clone(), &self.clock);
         let guard = Arc::new(guard::Shared::new(config));
+        self.metrics.show_store(name, Arc::clone(&guard));
         let tasks = store::look_after(
             redis.clone(),
             Arc::clone(&guard),
@@ -252,16 +281,7 @@ impl App {
         let (first, loaded) = oneshot::channel();
         let mut first = Some(first);
         let followed = source.follow(move |read| {
-            match read {
-                source::Reload::Loaded(loaded) => {
-                    // What could not be taken in is a failed load, whatever else was.
-                    if !loaded.stale.is_empty() {
-                        intake.refuse();
-                    }
-                    intake.accept(loaded.rules);
-                }
-                source::Reload::Failed(_) => intake.refuse(),
-            }
+            intake.take(read);
             if let Some(first) = first.take() {
                 // Nobody may be waiting any more.
                 let _ = first.send(());
