@@ -17,8 +17,8 @@ use tokio::net::TcpStream;
 use crate::server_harness::{Server, descriptor, request};
 
 const OK: &str = "0";
-const UNIMPLEMENTED: &str = "12";
 const INVALID_ARGUMENT: &str = "3";
+const UNIMPLEMENTED: &str = "12";
 
 /// The status of a call whose body comes in these pieces.
 async fn status(server: &Server, method: &str, pieces: &[&[u8]]) -> String {
