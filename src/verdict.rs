@@ -272,3 +272,6 @@ fn binding(plan: &Plan, statuses: &[Status]) -> Option<usize> {
     }
     pick.map(|(index, _)| index)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! The command line: one file for each command.
 
+mod bench;
 pub mod check;
 mod client;
 mod decide;
@@ -31,6 +32,7 @@ Examples:
   palang serve --rules examples/quickstart
   palang check examples/quickstart
   palang decide --domain mongo --descriptor database=users
+  palang bench --domain mongo --descriptor database=%
   palang healthcheck"
 )]
 struct Palang {
@@ -47,6 +49,8 @@ enum Command {
     Check(check::Args),
     /// Ask a running service, as a proxy would, and show what it says
     Decide(decide::Args),
+    /// Put load on a running service, and show how fast and how right its answers are
+    Bench(Box<bench::Args>),
     /// Ask a running service whether it is ready
     Healthcheck(healthcheck::Args),
     /// Print every setting as docs/settings.md
@@ -67,6 +71,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
                 ExitCode::FAILURE
             }),
             Command::Decide(args) => decide::run(args),
+            Command::Bench(args) => bench::run(*args),
             Command::Healthcheck(args) => healthcheck::run(&args),
             Command::Settings => {
                 print!("{}", settings::document());

@@ -1,6 +1,6 @@
 //! What a request means under the rules in force: which rule each descriptor hits, and which counters that touches.
 
-use std::{collections::HashSet, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     limit::{Limit, Rule, RuleId, Series},
@@ -131,8 +131,8 @@ impl Rules {
     }
 
     /// The names that some matched rule replaces, as the reference collects them: from every matched rule, also from
-    /// unlimited ones and from those that are themselves replaced.
-    fn replaced(&self, hits: &[Hit<'_>]) -> HashSet<&str> {
+    /// unlimited ones and from those that are themselves replaced. A list: mostly it is empty, else it is short.
+    fn replaced(&self, hits: &[Hit<'_>]) -> Vec<&str> {
         hits.iter()
             .filter_map(|hit| match hit {
                 Hit::Rule { rule, .. } => Some(self.rule(*rule)),
@@ -148,7 +148,7 @@ impl Rules {
         descriptor: &Descriptor,
         request: &Request,
         modes: Modes,
-        replaced: &HashSet<&str>,
+        replaced: &[&str],
         counters: &mut Vec<Counter>,
     ) -> Step {
         let (id, domain, walk) = match hit {
@@ -160,7 +160,7 @@ impl Rules {
         let Some(limit) = &rule.limit else {
             return Step::Unlimited(id);
         };
-        if !rule.name.is_empty() && replaced.contains(rule.name.as_ref()) {
+        if !rule.name.is_empty() && replaced.contains(&rule.name.as_ref()) {
             return Step::Replaced(id);
         }
         let entries = descriptor

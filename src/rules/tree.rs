@@ -1,6 +1,10 @@
 //! The compiled rules: a tree of nodes for each domain, and how a list of entries walks down it.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
+
+// Cheaper to ask than the standard library's. Callers cannot put anything into these maps, so they cannot make
+// keys fall together either.
+use hashbrown::HashMap;
 
 use super::{
     limit::{Rule, RuleId},

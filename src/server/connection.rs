@@ -1,7 +1,7 @@
 //! One connection from its first byte to its end: age, graceful close, and what happens to those that never speak.
 
 use std::{
-    pin::pin,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -10,20 +10,20 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::{BoxFuture, FutureExt as _};
 use hyper::{body::Incoming, server::conn::http2};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::{conn::auto, graceful::GracefulConnection},
     service::TowerToHyperService,
 };
+use pin_project_lite::pin_project;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::{sleep, timeout},
 };
 use tower::Service;
 
-use super::{drain::Drain, socket::Socket, tls::Tls};
+use super::{drain::Drain, socket::Socket, tls::Tls, unary::Body};
 use crate::time::jittered;
 
 /// Time a connection has to send its first byte.
@@ -95,6 +95,8 @@ async fn grpc_over<S>(
         .max_concurrent_streams(STREAMS)
         .max_pending_accept_reset_streams(RESETS)
         .max_header_list_size(HEADERS)
+        // gRPC has no use for it.
+        .auto_date_header(false)
         .keep_alive_interval(PING.0)
         .keep_alive_timeout(PING.1)
         .serve_connection(
@@ -139,7 +141,7 @@ pub(super) async fn http(stream: Socket, service: axum::Router, drain: &Drain) {
 pub(super) trait Handler:
     Service<
         http::Request<Incoming>,
-        Response = http::Response<tonic::body::Body>,
+        Response = http::Response<Body>,
         Error = std::convert::Infallible,
     > + Clone
     + Send
@@ -150,7 +152,7 @@ pub(super) trait Handler:
 impl<S> Handler for S where
     S: Service<
             http::Request<Incoming>,
-            Response = http::Response<tonic::body::Body>,
+            Response = http::Response<Body>,
             Error = std::convert::Infallible,
         > + Clone
         + Send
@@ -241,24 +243,36 @@ struct Counted<S> {
 impl<S, R> Service<R> for Counted<S>
 where
     S: Service<R>,
-    S::Future: Send + 'static,
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
+    type Future = Counting<S::Future>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.service.poll_ready(context)
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let in_flight = self.busy.begin();
-        let answer = self.service.call(request);
-        async move {
-            let answer = answer.await;
-            drop(in_flight);
-            answer
+        Counting {
+            in_flight: self.busy.begin(),
+            answer: self.service.call(request),
         }
-        .boxed()
+    }
+}
+
+pin_project! {
+    /// An answer that is counted as in flight until it is there, or nobody waits for it.
+    struct Counting<F> {
+        #[pin]
+        answer: F,
+        in_flight: InFlight,
+    }
+}
+
+impl<F: Future> Future for Counting<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        self.project().answer.poll(context)
     }
 }

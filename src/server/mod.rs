@@ -18,6 +18,7 @@ mod metadata;
 mod rls;
 mod socket;
 mod tls;
+mod unary;
 mod wire;
 mod worker;
 

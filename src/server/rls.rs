@@ -8,63 +8,35 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, FutureExt as _};
-use http::HeaderMap;
+use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
-use tonic::{Code, Request, Response, Status, body::Body, service::Routes};
+use tokio::time::timeout;
+use tonic::{Status, service::Routes};
 use tower::{Service, ServiceExt as _};
 
 use super::{
     answer::{Answers, Refusal},
     bounds::Bound,
     health::HealthService,
+    unary::{self, Body, Unreadable},
 };
 use crate::{
-    proto::{
-        DESCRIPTORS,
-        envoy::service::ratelimit::v3::{
-            RateLimitRequest, RateLimitResponse,
-            rate_limit_service_server::{RateLimitService, RateLimitServiceServer},
-        },
-        grpc::health::v1::health_server::HealthServer,
-    },
+    proto::{DESCRIPTORS, grpc::health::v1::health_server::HealthServer},
     store::Store,
     telemetry::metrics::Method,
     time::Deadline,
 };
 
-/// The one method.
-#[derive(Debug)]
-struct Rls<S>(Arc<Answers<S>>);
+/// The one method, which is served past tonic: nearly every call is for it.
+const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-#[tonic::async_trait]
-impl<S: Store + 'static> RateLimitService for Rls<S> {
-    async fn should_rate_limit(
-        &self,
-        request: Request<RateLimitRequest>,
-    ) -> Result<Response<RateLimitResponse>, Status> {
-        let _call = self.0.call(Method::ShouldRateLimit);
-        let deadline = request.extensions().get().copied();
-        let deadline = deadline.unwrap_or(Deadline::NEVER);
-        match self.0.answer(request.into_inner(), deadline).await {
-            Ok((response, _)) => Ok(Response::new(response)),
-            Err(refusal) => Err(status(&refusal)),
-        }
-    }
-}
-
-fn status(refusal: &Refusal) -> Status {
-    match refusal {
-        Refusal::BadRequest(bad) => Status::invalid_argument(bad.to_string()),
-        Refusal::Undecided(_) => Status::unavailable(refusal.to_string()),
-    }
-}
+/// Longest time for a message to arrive: what never does must not be held for ever.
+const RECEIVE: Duration = Duration::from_secs(10);
 
 /// Everything the gRPC port serves. Cheap to clone.
 #[derive(Debug)]
 pub(super) struct Grpc<S> {
     answers: Arc<Answers<S>>,
-    /// Called past the router: nearly every call is for this one.
-    rls: RateLimitServiceServer<Rls<S>>,
     others: Routes,
 }
 
@@ -72,13 +44,10 @@ impl<S> Clone for Grpc<S> {
     fn clone(&self) -> Self {
         Self {
             answers: Arc::clone(&self.answers),
-            rls: self.rls.clone(),
             others: self.others.clone(),
         }
     }
 }
-
-const RLS: &str = "/envoy.service.ratelimit.v3.RateLimitService/";
 
 impl<S: Store + 'static> Grpc<S> {
     /// The decisions of `answers`, health and reflection.
@@ -94,19 +63,17 @@ impl<S: Store + 'static> Grpc<S> {
                 .register_encoded_file_descriptor_set(DESCRIPTORS)
         };
         Ok(Self {
-            rls: RateLimitServiceServer::new(Rls(Arc::clone(&answers)))
-                .max_decoding_message_size(answers.settings().bounds.max_message_size),
+            answers,
             others: Routes::new(HealthServer::new(health))
                 .add_service(reflection().build_v1()?)
                 .add_service(reflection().build_v1alpha()?)
                 .prepare(),
-            answers,
         })
     }
 }
 
-impl<S: Store + 'static> Service<http::Request<Incoming>> for Grpc<S> {
-    type Response = http::Response<Body>;
+impl<S: Store + 'static> Service<Request<Incoming>> for Grpc<S> {
+    type Response = Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
 
@@ -114,45 +81,64 @@ impl<S: Store + 'static> Service<http::Request<Incoming>> for Grpc<S> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: http::Request<Incoming>) -> Self::Future {
-        let request = request.map(Body::new);
-        if !request.uri().path().starts_with(RLS) {
-            return self.others.clone().oneshot(request).boxed();
+    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+        if request.uri().path() == SHOULD_RATE_LIMIT {
+            let answers = Arc::clone(&self.answers);
+            // The caller's clock runs from the head on, also while the message is on its way.
+            let deadline = deadline(request.headers()).unwrap_or(Deadline::NEVER);
+            // The head is dropped here, and so is no part of a future that is moved about.
+            let body = request.into_body();
+            return async move { Ok(should_rate_limit(&answers, body, deadline).await) }.boxed();
         }
-        let answers = Arc::clone(&self.answers);
-        let mut request = request;
-        // The caller's clock runs from the head on, also while the message is on its way.
-        if let Some(deadline) = deadline(request.headers()) {
-            request.extensions_mut().insert(deadline);
-        }
-        let answer = self.rls.call(request);
-        async move {
-            let response = answer.await?;
-            // What tonic refuses before our code sees it. Our own answers never have these codes.
-            let settings = answers.settings();
-            let (bound, what) = match code(response.headers()) {
-                Some(Code::OutOfRange) => {
-                    let most = settings.bounds.max_message_size;
-                    (Bound::MessageSize, format!("larger than {most} bytes"))
-                }
-                Some(Code::Internal) => (Bound::Meaning, "not a RateLimitRequest".to_owned()),
-                _ => return Ok(response),
+        let others = self.others.clone();
+        let answer = others.oneshot(request.map(tonic::body::Body::new));
+        async move { Ok(answer.await?.map(Body::Tonic)) }.boxed()
+    }
+}
+
+async fn should_rate_limit<S: Store>(
+    answers: &Answers<S>,
+    body: Incoming,
+    deadline: Deadline,
+) -> Response<Body> {
+    let settings = answers.settings();
+    let most = settings.bounds.max_message_size;
+    let read = timeout(RECEIVE, unary::read(body, most))
+        .await
+        .unwrap_or(Err(Unreadable::TooSlow));
+    let message = match read {
+        Ok(message) => message,
+        Err(unreadable) => {
+            let bound = match unreadable {
+                Unreadable::TooLarge => Bound::MessageSize,
+                Unreadable::TooSlow | Unreadable::Malformed(_) => Bound::Meaning,
             };
             settings.metrics.bad_request(bound.name());
-            Ok(Status::invalid_argument(format!("message: {what}")).into_http())
+            return unreadable.status(most).into_http();
         }
-        .boxed()
+    };
+    let _call = answers.call(Method::ShouldRateLimit);
+    match answers.answer(message, deadline).await {
+        Ok((response, _)) => unary::answer(&response),
+        Err(refusal) => status(&refusal).into_http(),
+    }
+}
+
+fn status(refusal: &Refusal) -> Status {
+    match refusal {
+        Refusal::BadRequest(bad) => Status::invalid_argument(bad.to_string()),
+        Refusal::Undecided(_) => Status::unavailable(refusal.to_string()),
     }
 }
 
 /// Until when the caller waits, if it says so.
 fn deadline(headers: &HeaderMap) -> Option<Deadline> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
-    timeout(text).map(Deadline::after)
+    patience(text).map(Deadline::after)
 }
 
 /// The protocol's form: at most 8 digits and a unit.
-fn timeout(text: &str) -> Option<Duration> {
+fn patience(text: &str) -> Option<Duration> {
     let at = text.len().checked_sub(1).filter(|&digits| digits <= 8)?;
     let (digits, unit) = text.split_at_checked(at)?;
     if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -169,14 +155,6 @@ fn timeout(text: &str) -> Option<Duration> {
         _ => return None,
     })
 }
-
-/// The status of an answer that is nothing but a status.
-fn code(headers: &HeaderMap) -> Option<Code> {
-    headers
-        .get(Status::GRPC_STATUS)
-        .map(|status| Code::from_bytes(status.as_bytes()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,7 +176,7 @@ mod tests {
             ("1s", None),
             ("1\u{b5}", None),
         ] {
-            assert_eq!(timeout(text), expected, "{text}");
+            assert_eq!(patience(text), expected, "{text}");
         }
     }
 }

@@ -6,10 +6,7 @@
 //! may give back too: an entry lives one second at most. Shadow rules are never answered from here, because their
 //! counters go on counting what they would have refused.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::Arc;
 
 use quick_cache::{Weighter, sync::Cache};
 
@@ -38,9 +35,6 @@ pub struct DenyCache<S> {
 pub struct Refusals {
     entries: Cache<CounterKey, Refusal, ByBytes>,
     clock: Clock,
-    hits: AtomicU64,
-    misses: AtomicU64,
-    expired: AtomicU64,
 }
 
 #[derive(Clone, Debug)]
@@ -69,25 +63,7 @@ impl Refusals {
         Self {
             entries: Cache::with_weighter(entries.max(1), bytes, ByBytes),
             clock,
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
-            expired: AtomicU64::new(0),
         }
-    }
-
-    /// Counters that were answered from here.
-    pub fn hits(&self) -> u64 {
-        self.hits.load(Ordering::Relaxed)
-    }
-
-    /// Counters that the store had to be asked for.
-    pub fn misses(&self) -> u64 {
-        self.misses.load(Ordering::Relaxed)
-    }
-
-    /// Entries that were found to hold no longer.
-    pub fn expired(&self) -> u64 {
-        self.expired.load(Ordering::Relaxed)
     }
 
     /// Entries kept now.
@@ -108,23 +84,12 @@ impl Refusals {
         let now = self.clock.now().as_micros();
         let gone = now.checked_sub(refusal.at.as_micros())?;
         if refusal.quota != counter.quota || gone >= refusal.life {
-            self.expired.fetch_add(1, Ordering::Relaxed);
             self.entries.remove(&counter.key);
             return None;
         }
         refusal
             .answers(counter.hits)
             .then(|| refusal.after(gone, counter.hits))
-    }
-
-    /// Counts what came of looking for them all, once for each counter as the reference does.
-    fn count(&self, recalled: &[Option<Outcome>]) {
-        let hits = recalled.iter().flatten().count();
-        for (counter, looks) in [(&self.hits, hits), (&self.misses, recalled.len() - hits)] {
-            if looks > 0 {
-                counter.fetch_add(looks as u64, Ordering::Relaxed);
-            }
-        }
     }
 
     fn remember(&self, counter: &Counter, answer: &Result<Outcome, StoreError>) {
@@ -226,7 +191,6 @@ impl<S: Store> Store for DenyCache<S> {
             .iter()
             .map(|counter| refusals.recall(counter))
             .collect();
-        refusals.count(&recalled);
         if recalled.iter().all(Option::is_none) {
             let answers = self.inner.take_by(counters, atomicity, deadline).await;
             for (counter, answer) in counters.iter().zip(&answers) {

@@ -292,6 +292,7 @@ impl Metrics {
             let Some(outcome) = status.outcome else {
                 continue;
             };
+            self.sources.answered(outcome.source);
             let counter = &plan.counters[*counter];
             let decided = Decided {
                 quota: counter.quota,

@@ -16,7 +16,7 @@ use tokio::{task::JoinSet, time::sleep};
 use tonic::transport::Channel;
 
 use crate::{
-    server_harness::{descriptor, get, request},
+    server_harness::{descriptor, request},
     support::{
         process::Process,
         proxy::{Mode, Proxy},
@@ -39,7 +39,7 @@ descriptors:
 ";
 
 /// Above what a debug build on a busy machine takes for a call to a sound Redis.
-const BUDGET: Duration = Duration::from_millis(150);
+pub(crate) const BUDGET: Duration = Duration::from_millis(150);
 
 /// What such a machine may add to a time that is kept.
 const SLACK: Duration = Duration::from_millis(250);
@@ -50,11 +50,11 @@ const RECOVERY: Duration = Duration::from_secs(3);
 /// Without a failed call for that long, service counts as full.
 const QUIET: Duration = Duration::from_millis(400);
 
-const POLICIES: [&str; 4] = ["error", "allow", "deny", "local"];
+pub(crate) const POLICIES: [&str; 4] = ["error", "allow", "deny", "local"];
 
 /// Who answered a call, as the caller sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+pub(crate) enum Answer {
     Store,
     Policy(Code),
     Unavailable,
@@ -62,16 +62,16 @@ enum Answer {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Call {
-    policy: &'static str,
-    at: Instant,
-    took: Duration,
-    answer: Answer,
+pub(crate) struct Call {
+    pub(crate) policy: &'static str,
+    pub(crate) at: Instant,
+    pub(crate) took: Duration,
+    pub(crate) answer: Answer,
 }
 
 impl Call {
     /// What its rule says for the time of a fault.
-    fn as_asked(&self) -> bool {
+    pub(crate) fn as_asked(&self) -> bool {
         self.answer
             == match self.policy {
                 "error" => Answer::Unavailable,
@@ -103,10 +103,10 @@ fn judge(policy: &str, answer: Result<RateLimitResponse, tonic::Status>) -> Answ
 }
 
 /// A service on a Redis behind a proxy, and calls to it.
-struct Bench {
-    redis: RedisServer,
-    proxy: Proxy,
-    process: Process,
+pub(crate) struct Bench {
+    pub(crate) redis: RedisServer,
+    pub(crate) proxy: Proxy,
+    pub(crate) process: Process,
     stop: Arc<AtomicBool>,
     /// When a call was last not answered by the store.
     last_bad: Arc<Mutex<Instant>>,
@@ -114,7 +114,10 @@ struct Bench {
     _rules: tempfile::NamedTempFile,
 }
 
-async fn call(client: &mut RateLimitServiceClient<Channel>, policy: &'static str) -> Call {
+pub(crate) async fn call(
+    client: &mut RateLimitServiceClient<Channel>,
+    policy: &'static str,
+) -> Call {
     let at = Instant::now();
     let answer = client
         .should_rate_limit(request(vec![descriptor(policy, "v")]))
@@ -128,7 +131,15 @@ async fn call(client: &mut RateLimitServiceClient<Channel>, policy: &'static str
 }
 
 impl Bench {
+    /// A service with callers.
     async fn start(settings: &[(&str, &str)]) -> Self {
+        let mut bench = Self::quiet(settings).await;
+        bench.call_on().await;
+        bench
+    }
+
+    /// A service that nobody calls yet.
+    pub(crate) async fn quiet(settings: &[(&str, &str)]) -> Self {
         let redis = RedisServer::start();
         let proxy = Proxy::start(redis.socket()).await;
         let rules = crate::support::rules::file(RULES);
@@ -144,7 +155,7 @@ impl Bench {
         let path = rules.path().display().to_string();
         let process = Process::start(&["serve", "--rules", &path], &env);
         process.ready().await;
-        let mut bench = Self {
+        Self {
             redis,
             proxy,
             process,
@@ -152,9 +163,7 @@ impl Bench {
             last_bad: Arc::new(Mutex::new(Instant::now())),
             callers: JoinSet::new(),
             _rules: rules,
-        };
-        bench.call_on().await;
-        bench
+        }
     }
 
     /// Eight callers, one call after the other each.
@@ -195,14 +204,7 @@ impl Bench {
     }
 
     async fn metric(&self, name: &str) -> u64 {
-        let metrics = get(self.process.address("metrics").await, "/metrics")
-            .await
-            .body;
-        metrics
-            .lines()
-            .filter_map(|line| line.rsplit_once(' '))
-            .find(|(found, _)| *found == name)
-            .map_or(0, |(_, value)| value.parse().expect("a number"))
+        self.process.metric(name).await
     }
 
     /// The fault begins, lasts, and ends; `kind` is what it is counted under.
@@ -282,7 +284,7 @@ impl Bench {
         );
     }
 
-    fn config(&self, name: &str, value: &str) {
+    pub(crate) fn config(&self, name: &str, value: &str) {
         redis::cmd("CONFIG")
             .arg("SET")
             .arg(name)
@@ -291,7 +293,7 @@ impl Bench {
             .expect("set");
     }
 
-    fn replica_of(&self, host: &str, port: &str) {
+    pub(crate) fn replica_of(&self, host: &str, port: &str) {
         redis::cmd("REPLICAOF")
             .arg(host)
             .arg(port)

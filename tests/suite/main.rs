@@ -1,10 +1,16 @@
 //! The integration suite: one binary for all of it, over real servers.
 
 mod all_or_nothing;
+mod bench_command;
 mod conformance;
 mod deployments;
 mod envoy;
+mod failure_answers;
 mod failure_faults;
+mod failure_health;
+mod failure_kinds;
+mod failure_restarts;
+mod failure_soak;
 mod failure_tls;
 mod foreign_data;
 mod migrate;

@@ -275,6 +275,10 @@ pub(super) fn store_error(error: &RedisError) -> StoreError {
     if error.is_timeout() {
         return StoreError::Timeout;
     }
+    // The library keeps Redis's word for that to itself.
+    if error.kind() == ErrorKind::AuthenticationFailed {
+        return StoreError::Refused("WRONGPASS".into());
+    }
     match error.code() {
         // One of the few that Redis gives no word of its own.
         Some("ERR")

@@ -3,6 +3,7 @@
 pub(crate) mod certificates;
 pub(crate) mod cluster;
 pub(crate) mod envoy;
+pub(crate) mod h2;
 pub(crate) mod http;
 pub(crate) mod pki;
 pub(crate) mod process;

@@ -77,6 +77,19 @@ impl Process {
         .await;
     }
 
+    /// The value of a metric; 0 when it is not there.
+    pub(crate) async fn metric(&self, name: &str) -> u64 {
+        let at = self.address("metrics").await;
+        let answer = super::http::get(at, "/metrics", &[])
+            .await
+            .expect("the metrics port answers");
+        let lines = answer.body.lines();
+        lines
+            .filter_map(|line| line.rsplit_once(' '))
+            .find(|(found, _)| *found == name)
+            .map_or(0, |(_, value)| value.parse().expect("a whole number"))
+    }
+
     /// The log so far, as JSON records.
     pub(crate) fn records(&self) -> Vec<Value> {
         self.log()

@@ -178,13 +178,13 @@ fn metadata_is_any_yaml() {
 #[test]
 fn the_dump_has_one_sorted_line_for_each_limit() {
     let rules = loads(
-        "domain: d\ndescriptors:\n- key: z\n  rate_limit: {unlimited: true}\n- key: a\n  value: b\n  shadow_mode: true\n  rate_limit: {unit: hour, requests_per_unit: 5}\n  descriptors:\n  - key: c\n    rate_limit: {window: 90s, requests_per_unit: 5, algorithm: token_bucket, burst: 9, cost: 2}\n",
+        "domain: d\ndescriptors:\n- key: z\n  rate_limit: {unlimited: true}\n- key: a\n  value: b\n  shadow_mode: true\n  rate_limit: {unit: hour, requests_per_unit: 5}\n  descriptors:\n  - key: c\n    rate_limit: {window: 90s, requests_per_unit: 5, algorithm: token_bucket, burst: 9, cost: 2, on_store_failure: local}\n",
     )
     .rules;
     assert_eq!(
         rules.dump(),
         "d.a_b.c: unit=UNKNOWN requests_per_unit=5, shadow_mode: false, quota_mode: false, window=90s, \
-         algorithm=token_bucket, burst=9, cost=2\n\
+         algorithm=token_bucket, burst=9, cost=2, on_store_failure=local\n\
          d.a_b: unit=HOUR requests_per_unit=5, shadow_mode: true, quota_mode: false\n\
          d.z: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false\n"
     );
