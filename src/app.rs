@@ -27,7 +27,11 @@ use crate::{
     },
     settings::Settings,
     shutdown::{Reload, Shutdown, on_signals},
-    store::{DenyCache, Guard, Memory, PerSecond, Redis, Store, deny_cache::Refusals, guard},
+    store::{
+        DenyCache, Guard, Memory, PerSecond, Redis, Store,
+        deny_cache::Refusals,
+        guard::{self, Replicas},
+    },
     telemetry::{metrics::Metrics, statsd::Reporter, throttle::Throttle},
     time::Clock,
 };
@@ -211,12 +215,8 @@ impl App {
     async fn with_store(self, shutdown: Shutdown) -> anyhow::Result<()> {
         let settings = &self.settings.store;
         let clock = self.clock.clone();
-        let refusals = (settings.local_cache_size_in_bytes > 0).then(|| {
-            Arc::new(Refusals::new(
-                settings.local_cache_size_in_bytes,
-                clock.clone(),
-            ))
-        });
+        let remembered = settings.remembered();
+        let refusals = (remembered > 0).then(|| Arc::new(Refusals::new(remembered, clock.clone())));
         if let Some(refusals) = &refusals {
             self.metrics.show_refusals(Arc::clone(refusals));
         }
@@ -231,8 +231,9 @@ impl App {
         };
         tracing::info!(prefix = config.prefix, "counters live in Redis");
         let redis = Redis::connect(config).context("REDIS_URL cannot be used")?;
-        let (guard, _watch) = self.look_after(&redis);
-        self.metrics.show_store(Arc::clone(&guard));
+        let replicas = Replicas::new(self.settings.failure.replicas as u64);
+        let _count = store::count(replicas.clone(), &self.settings.failure);
+        let (guard, _watch) = self.look_after("main", &redis, &replicas);
         let Some(config) = settings.per_second(&clock)? else {
             let make = move || {
                 let guarded = Guard::new(redis.lane(), Arc::clone(&guard));
@@ -243,7 +244,7 @@ impl App {
         tracing::info!("counters of seconds live in a Redis of their own");
         let timeout = config.timeout;
         let seconds = Redis::connect(config).context("REDIS_PERSECOND_URL cannot be used")?;
-        let (seconds_guard, _watch_seconds) = self.look_after(&seconds);
+        let (seconds_guard, _watch_seconds) = self.look_after("per_second", &seconds, &replicas);
         let make = move || {
             // Each store has a breaker of its own: the loss of one touches only its own counters.
             let seconds = Arc::new(Guard::new(seconds.lane(), Arc::clone(&seconds_guard)));
@@ -254,10 +255,16 @@ impl App {
     }
 
     /// A guard for a Redis, and the tasks that look after it until they are dropped.
-    fn look_after(&self, redis: &Redis) -> (Arc<guard::Shared>, JoinSet<()>) {
+    fn look_after(
+        &self,
+        name: &'static str,
+        redis: &Redis,
+        replicas: &Replicas,
+    ) -> (Arc<guard::Shared>, JoinSet<()>) {
         let failure = &self.settings.failure;
-        let config = failure.guard(&self.settings.store, &self.clock);
+        let config = failure.guard(&self.settings.store, replicas.clone(), &self.clock);
         let guard = Arc::new(guard::Shared::new(config));
+        self.metrics.show_store(name, Arc::clone(&guard));
         let tasks = store::look_after(
             redis.clone(),
             Arc::clone(&guard),

@@ -29,15 +29,21 @@ pub(super) fn look_after(
     settings: &FailureArgs,
 ) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
+    readiness.needs_store();
+    tasks.spawn(follow(redis, guard, readiness, settings.needs_store()));
+    tasks
+}
+
+/// Keeps `replicas` up to date until the returned tasks are dropped.
+pub(super) fn count(replicas: Replicas, settings: &FailureArgs) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
     if !settings.replicas_dns.is_empty() {
         tasks.spawn(count_replicas(
             settings.replicas_dns.clone(),
             settings.replicas_dns_interval,
-            guard.replicas().clone(),
+            replicas,
         ));
     }
-    readiness.needs_store();
-    tasks.spawn(follow(redis, guard, readiness, settings.needs_store()));
     tasks
 }
 

@@ -251,6 +251,8 @@ mod tests {
             readiness.rules_loaded(2);
             assert_eq!(readiness.is_ready(), loaded, "{when:?}");
             readiness.needs_store();
+            readiness.needs_store();
+            readiness.store_answered();
             assert!(!readiness.is_ready() && !readiness.is_healthy(), "{when:?}");
             assert_eq!(readiness.missing(), ["the store has not answered yet"]);
             readiness.store_answered();

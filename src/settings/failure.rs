@@ -63,7 +63,7 @@ impl FailureArgs {
     }
 
     /// How the store is guarded.
-    pub fn guard(&self, store: &StoreArgs, clock: &Clock) -> Config {
+    pub fn guard(&self, store: &StoreArgs, replicas: Replicas, clock: &Clock) -> Config {
         let backoff_max = self.breaker_max_backoff;
         let default = BreakerConfig::default();
         Config {
@@ -80,7 +80,7 @@ impl FailureArgs {
                 backoff_max,
                 ..default
             },
-            replicas: Replicas::new(self.replicas as u64),
+            replicas,
             local: store.memory(),
             clock: clock.clone(),
         }

@@ -7,7 +7,7 @@ use super::{Store, StoreError, apart};
 use crate::{
     algorithm::Outcome,
     counter::{Atomicity, Counter},
-    time::SECOND,
+    time::{Deadline, SECOND},
 };
 
 /// Windows shorter than this are limits of seconds. By the window, as the key is, and not by the word in the rule: 60
@@ -37,9 +37,10 @@ impl<S: Store> PerSecond<S> {
         seconds: bool,
         counters: Vec<Counter>,
         atomicity: Atomicity,
+        deadline: Deadline,
     ) -> Vec<Result<Outcome, StoreError>> {
         let lane = if seconds { &self.seconds } else { &self.others };
-        lane.take(&counters, atomicity).await
+        lane.take_by(&counters, atomicity, deadline).await
     }
 }
 
@@ -49,19 +50,28 @@ impl<S: Store + Clone + 'static> Store for PerSecond<S> {
         counters: &[Counter],
         atomicity: Atomicity,
     ) -> Vec<Result<Outcome, StoreError>> {
+        self.take_by(counters, atomicity, Deadline::NEVER).await
+    }
+
+    async fn take_by(
+        &self,
+        counters: &[Counter],
+        atomicity: Atomicity,
+        deadline: Deadline,
+    ) -> Vec<Result<Outcome, StoreError>> {
         let is_seconds = |counter: &Counter| counter.key.window() < MINUTE;
         let parts = apart::parts(counters, is_seconds);
         let within = self.timeout;
-        let ask = |stores: Self| {
+        let ask = move |stores: Self| {
             move |seconds: &bool, own: Vec<Counter>, how| {
                 let (stores, seconds) = (stores.clone(), *seconds);
-                async move { stores.ask(seconds, own, how).await }
+                async move { stores.ask(seconds, own, how, deadline).await }
             }
         };
         match &parts[..] {
             [] => Vec::new(),
-            [(true, _)] => self.seconds.take(counters, atomicity).await,
-            [(false, _)] => self.others.take(counters, atomicity).await,
+            [(true, _)] => self.seconds.take_by(counters, atomicity, deadline).await,
+            [(false, _)] => self.others.take_by(counters, atomicity, deadline).await,
             _ if atomicity == Atomicity::PerCounter => {
                 apart::each(counters, &parts, atomicity, ask(self.clone())).await
             }

@@ -105,9 +105,7 @@ pub(super) fn prometheus(metrics: &Metrics) -> String {
         line(&mut text, name, value);
     }
     metrics.sources.prometheus(&mut text);
-    if let Some(guard) = metrics.store.get() {
-        store::write(&mut text, guard);
-    }
+    store::write(&mut text, metrics);
     process::write(&mut text);
     text
 }

@@ -4,7 +4,7 @@
 //! written by `exposition.rs`. Our own instruments are prometheus-client's.
 
 use std::sync::{
-    Arc, OnceLock,
+    Arc, Mutex, PoisonError,
     atomic::{AtomicU64, Ordering},
 };
 
@@ -26,11 +26,8 @@ use crate::{
     counter::OnFailure,
     go_values::{self, Malformed},
     request::Request,
-    rules::{
-        CompileError, Rules, Series, Step,
-        source::{Stale, xds},
-    },
-    store::{deny_cache::Refusals, guard},
+    rules::{Rules, Series, Step},
+    store::guard,
     time::{Clock, Timestamp},
     verdict::Verdict,
 };
@@ -81,7 +78,7 @@ pub struct Metrics {
     policy_answers: Family<PolicyLabel, Counter>,
     late_answers: Counter,
     tls_reloads: Family<ResultLabel, Counter>,
-    pub(super) store: OnceLock<Arc<guard::Shared>>,
+    pub(super) stores: Mutex<Vec<(&'static str, Arc<guard::Shared>)>>,
     registry: Registry,
     pub(super) sources: Sources,
     pub(super) timings: Timings,
@@ -246,7 +243,7 @@ impl Metrics {
             policy_answers,
             late_answers,
             tls_reloads,
-            store: OnceLock::new(),
+            stores: Mutex::default(),
             registry,
             sources: Sources::default(),
             timings: Timings::default(),
@@ -358,43 +355,10 @@ impl Metrics {
             .inc();
     }
 
-    /// Shows the figures of the store's guard from now on.
-    pub fn show_store(&self, guard: Arc<guard::Shared>) {
-        // There is one store in a process: a second one would not be shown.
-        let _ = self.store.set(guard);
-    }
-
-    /// Counts rules that were put in force.
-    pub fn rules_loaded(&self, rules: &Rules) {
-        self.loads.fetch_add(1, Ordering::Relaxed);
-        self.sources.loaded(rules.hash());
-    }
-
-    /// Counts rules that were refused.
-    pub fn rules_refused(&self, error: &CompileError) {
-        self.refused_loads.fetch_add(1, Ordering::Relaxed);
-        self.sources.refused(error);
-    }
-
-    /// Counts a load that left these files as they last were. Comes after the rules it did load.
-    pub fn rules_stale(&self, stale: &[Stale]) {
-        self.refused_loads.fetch_add(1, Ordering::Relaxed);
-        self.sources.stale(stale);
-    }
-
-    /// What of the rules is not in force as it is written, one line each; empty when all is.
-    pub fn stale_rules(&self) -> String {
-        self.sources.stale_lines()
-    }
-
-    /// Shows how the stream of the control plane is doing from now on.
-    pub fn show_xds(&self, status: Arc<xds::Status>) {
-        self.sources.follow(status);
-    }
-
-    /// Shows the memory of refusals from now on.
-    pub fn show_refusals(&self, refusals: Arc<Refusals>) {
-        self.sources.remember(refusals);
+    /// Shows the figures of the guard of the store `name` from now on.
+    pub fn show_store(&self, name: &'static str, guard: Arc<guard::Shared>) {
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        stores.push((name, guard));
     }
 
     /// Shows that worker's connections from now on, be there none.

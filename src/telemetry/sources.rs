@@ -13,12 +13,13 @@ use arc_swap::ArcSwap;
 
 use super::{
     exposition::{head, line, typed_head},
+    metrics::Metrics,
     names::Label,
 };
 use crate::{
     algorithm::Source,
     rules::{
-        CompileError,
+        self, CompileError,
         source::{Instead, Stale, xds},
     },
     store::deny_cache::Refusals,
@@ -174,6 +175,41 @@ impl Sources {
         if let Some((status, clock)) = self.xds.get() {
             xds(text, status, clock);
         }
+    }
+}
+
+impl Metrics {
+    /// Counts rules that were put in force.
+    pub fn rules_loaded(&self, rules: &rules::Rules) {
+        self.loads.fetch_add(1, Ordering::Relaxed);
+        self.sources.loaded(rules.hash());
+    }
+
+    /// Counts rules that were refused.
+    pub fn rules_refused(&self, error: &CompileError) {
+        self.refused_loads.fetch_add(1, Ordering::Relaxed);
+        self.sources.refused(error);
+    }
+
+    /// Counts a load that left these files as they last were. Comes after the rules it did load.
+    pub fn rules_stale(&self, stale: &[Stale]) {
+        self.refused_loads.fetch_add(1, Ordering::Relaxed);
+        self.sources.stale(stale);
+    }
+
+    /// What of the rules is not in force as it is written, one line each; empty when all is.
+    pub fn stale_rules(&self) -> String {
+        self.sources.stale_lines()
+    }
+
+    /// Shows how the stream of the control plane is doing from now on.
+    pub fn show_xds(&self, status: Arc<xds::Status>) {
+        self.sources.follow(status);
+    }
+
+    /// Shows the memory of refusals from now on.
+    pub fn show_refusals(&self, refusals: Arc<Refusals>) {
+        self.sources.remember(refusals);
     }
 }
 

@@ -168,7 +168,7 @@ async fn what_is_too_much_is_answered_at_once() {
         waited += usize::from(took.expect("no caller panics") > Duration::from_secs(1));
     }
     assert_eq!(waited, 4);
-    let shed = "palang_store_errors_total{kind=\"overloaded\"}";
+    let shed = "palang_store_errors_total{store=\"main\",kind=\"overloaded\"}";
     assert_eq!(bench.metric(shed).await, 56);
     bench.redis.signal("CONT");
     eventually("the store decides again", async || {

@@ -220,7 +220,9 @@ impl Bench {
         let begun = Instant::now();
         sleep(Duration::from_millis(1_200)).await;
         let counted = self
-            .metric(&format!("palang_store_errors_total{{kind=\"{kind}\"}}"))
+            .metric(&format!(
+                "palang_store_errors_total{{store=\"main\",kind=\"{kind}\"}}"
+            ))
             .await;
         let ending = Instant::now();
         end(&mut self);
@@ -462,5 +464,10 @@ async fn few_connections_are_made_while_redis_is_in_trouble() {
     let calls = bench.calls().await.len();
     assert!(calls > 500, "{calls}");
     assert!(dials < 30, "{dials} connections for {calls} calls in 2 s");
-    assert!(bench.metric("palang_store_breaker{state=\"closed\"}").await == 0);
+    assert!(
+        bench
+            .metric("palang_store_breaker{store=\"main\",state=\"closed\"}")
+            .await
+            == 0
+    );
 }

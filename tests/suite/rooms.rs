@@ -26,7 +26,18 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         ],
     ),
     ("store", &["algorithm", "counter", "secret", "time"]),
-    ("verdict", &["algorithm", "counter", "rules", "store"]),
+    (
+        "verdict",
+        &[
+            "algorithm",
+            "counter",
+            "request",
+            "rules",
+            "store",
+            "time",
+            "unit",
+        ],
+    ),
     (
         "telemetry",
         &[
