@@ -26,11 +26,8 @@ use crate::{
     counter::OnFailure,
     go_values::{self, Malformed},
     request::Request,
-    rules::{
-        CompileError, Rules, Series, Step,
-        source::{Stale, xds},
-    },
-    store::{deny_cache::Refusals, guard},
+    rules::{Rules, Series, Step},
+    store::guard,
     time::{Clock, Timestamp},
     verdict::Verdict,
 };
@@ -292,6 +289,7 @@ impl Metrics {
             let Some(outcome) = status.outcome else {
                 continue;
             };
+            self.sources.answered(outcome.source);
             let counter = &plan.counters[*counter];
             let decided = Decided {
                 quota: counter.quota,
@@ -361,39 +359,6 @@ impl Metrics {
     pub fn show_store(&self, name: &'static str, guard: Arc<guard::Shared>) {
         let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         stores.push((name, guard));
-    }
-
-    /// Counts rules that were put in force.
-    pub fn rules_loaded(&self, rules: &Rules) {
-        self.loads.fetch_add(1, Ordering::Relaxed);
-        self.sources.loaded(rules.hash());
-    }
-
-    /// Counts rules that were refused.
-    pub fn rules_refused(&self, error: &CompileError) {
-        self.refused_loads.fetch_add(1, Ordering::Relaxed);
-        self.sources.refused(error);
-    }
-
-    /// Counts a load that left these files as they last were. Comes after the rules it did load.
-    pub fn rules_stale(&self, stale: &[Stale]) {
-        self.refused_loads.fetch_add(1, Ordering::Relaxed);
-        self.sources.stale(stale);
-    }
-
-    /// What of the rules is not in force as it is written, one line each; empty when all is.
-    pub fn stale_rules(&self) -> String {
-        self.sources.stale_lines()
-    }
-
-    /// Shows how the stream of the control plane is doing from now on.
-    pub fn show_xds(&self, status: Arc<xds::Status>) {
-        self.sources.follow(status);
-    }
-
-    /// Shows the memory of refusals from now on.
-    pub fn show_refusals(&self, refusals: Arc<Refusals>) {
-        self.sources.remember(refusals);
     }
 
     /// Shows that worker's connections from now on, be there none.
