@@ -83,8 +83,8 @@ impl Node {
         }
     }
 
-    /// A connection that answered a PING just now, or is new. Of dials that fail there are few each
-    /// second.
+    /// A connection that answered a PING just now, or is new. Of new ones there are few each second
+    /// while the server is in trouble.
     pub(super) async fn checkout(self: &Arc<Self>) -> Result<(Connection, Arc<Place>), StoreError> {
         let place = self.place().await?;
         // With more lines than connections the wait may be for one that is there already.
@@ -95,12 +95,7 @@ impl Node {
             ));
         }
         match pool::checkout(&place.pool).await {
-            Ok(connection) => {
-                if made {
-                    self.dials.went_well();
-                }
-                Ok((connection, place))
-            }
+            Ok(connection) => Ok((connection, place)),
             Err(error) => {
                 self.doubt(&place);
                 Err(error)
@@ -131,6 +126,7 @@ impl Node {
     /// The server failed in a way that may mean it is elsewhere now.
     pub(super) fn doubt(&self, place: &Place) {
         place.doubted.store(true, Ordering::Relaxed);
+        self.dials.failed();
     }
 
     pub(super) fn line_started(&self) {
