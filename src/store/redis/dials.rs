@@ -1,4 +1,4 @@
-//! How often connections are made: an outage must not become a storm of them.
+//! How often connections are tried in vain: an outage must not become a storm of them.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -54,6 +54,12 @@ impl Dials {
         }
         passes
     }
+
+    /// The one that just passed led somewhere: it does not count.
+    pub(super) fn went_well(&self) {
+        let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        saved.micros = saved.micros.saturating_add(self.cost).min(self.most);
+    }
 }
 
 #[cfg(test)]
@@ -67,6 +73,8 @@ mod tests {
         let dials = Dials::new(3, clock.clone());
         let made = || (0..100).filter(|_| dials.pass()).count();
         assert_eq!(made(), 3);
+        dials.went_well();
+        assert_eq!(made(), 1);
         clock.set(Timestamp::from_micros(SECOND + SECOND / EACH_SECOND));
         assert_eq!(made(), 1);
         clock.set(Timestamp::from_micros(60 * SECOND));

@@ -83,7 +83,8 @@ impl Node {
         }
     }
 
-    /// A connection that answered a PING just now, or is new. Of new ones there are few each second.
+    /// A connection that answered a PING just now, or is new. Of dials that fail there are few each
+    /// second.
     pub(super) async fn checkout(self: &Arc<Self>) -> Result<(Connection, Arc<Place>), StoreError> {
         let place = self.place().await?;
         // With more lines than connections the wait may be for one that is there already.
@@ -94,7 +95,12 @@ impl Node {
             ));
         }
         match pool::checkout(&place.pool).await {
-            Ok(connection) => Ok((connection, place)),
+            Ok(connection) => {
+                if made {
+                    self.dials.went_well();
+                }
+                Ok((connection, place))
+            }
             Err(error) => {
                 self.doubt(&place);
                 Err(error)
