@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# The image of Palang: one binary on distroless, as /palang and as envoyproxy/ratelimit's /bin/ratelimit.
+# The image of Palang: one binary on distroless, as /palang and as envoyproxy/ratelimit's three programs in /bin.
 #
 #   docker build -t palang .
 #   docker buildx build --platform linux/amd64,linux/arm64 -t REGISTRY/palang:TAG --push .
@@ -38,7 +38,9 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     mkdir -p /image/bin; \
     cp "target/$target/release/palang" /image/palang; \
     "$machine-linux-gnu-strip" /image/palang; \
-    ln -s /palang /image/bin/ratelimit
+    ln -s /palang /image/bin/ratelimit; \
+    ln -s /palang /image/bin/ratelimit_client; \
+    ln -s /palang /image/bin/ratelimit_config_check
 
 # glibc, libgcc and the certificates of public CAs; no shell, no package manager.
 FROM gcr.io/distroless/cc-debian12:nonroot
