@@ -4,7 +4,7 @@
 -- Microseconds that pinned calls add to an expiry: their clock stands still while Redis's own goes on.
 local PINNED = 86400000000
 local HEADER, RECORD = 8, 36
-local REFUSED, ALLOWED, FOREIGN = 0, 1, 2
+local REFUSED, ALLOWED, FOREIGN, BASED = 0, 1, 2, 3
 local QUOTA, SHADOW = 1, 2
 local FOREIGN_RECORD = pack('<Bdddddd', FOREIGN, 0, 0, -1, -1, 0, 0)
 
@@ -130,7 +130,12 @@ local reply = {}
 
 local function decide(i, slot, letter, hits, q1, q2, q3, counted)
   local allowed, remaining, reset, retry, next_after, delay, used = take(slot, letter, hits, q1, q2, q3, counted)
-  reply[i] = pack('<Bdddddd', allowed and ALLOWED or REFUSED, remaining, reset, retry, next_after, delay, used)
+  if allowed or letter == SLIDING_LOG or not A[slot] then
+    reply[i] = pack('<Bdddddd', allowed and ALLOWED or REFUSED, remaining, reset, retry, next_after, delay, used)
+  else
+    reply[i] = pack('<Bdddddddddd', BASED, remaining, reset, retry, next_after, delay, used,
+      A[slot], B[slot], C[slot] or 0, now)
+  end
   return allowed
 end
 

@@ -5,7 +5,7 @@
 
 mod store;
 
-use std::{net::SocketAddr, num::NonZeroUsize, sync::Arc, thread, time::Duration};
+use std::{env, net::SocketAddr, num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
 use anyhow::Context as _;
 use tokio::{
@@ -32,7 +32,7 @@ use crate::{
         deny_cache::Refusals,
         guard::{self, Replicas},
     },
-    telemetry::{metrics::Metrics, throttle::Throttle},
+    telemetry::{metrics::Metrics, statsd::Reporter, throttle::Throttle},
     time::Clock,
 };
 
@@ -97,15 +97,25 @@ impl Intake {
     /// Puts `rules` in force for every request that starts from now on.
     pub fn accept(&self, rules: Arc<Rules>) {
         let domains = rules.domains().count();
-        self.rules.swap(rules, &self.metrics);
-        self.metrics.rules_loaded();
+        self.rules.swap(Arc::clone(&rules), &self.metrics);
+        self.metrics.rules_loaded(&rules);
         self.readiness.rules_loaded(domains);
         tracing::debug!(domains, "rules in force");
     }
 
-    /// Counts rules that cannot be used: what is in force stays in force.
-    pub fn refuse(&self) {
-        self.metrics.rules_refused();
+    /// Takes in what a source has read: what cannot be used is counted and shown, and changes nothing of what is in
+    /// force.
+    pub fn take(&self, read: source::Reload) {
+        match read {
+            source::Reload::Loaded(loaded) => {
+                self.accept(loaded.rules);
+                // What could not be taken in is a failed load, whatever else was.
+                if !loaded.stale.is_empty() {
+                    self.metrics.rules_stale(&loaded.stale);
+                }
+            }
+            source::Reload::Failed(error) => self.metrics.rules_refused(&error),
+        }
     }
 }
 
@@ -173,6 +183,15 @@ impl App {
     /// What keeps it from serving.
     pub async fn run(self, shutdown: Shutdown, reload: Reload) -> anyhow::Result<()> {
         let (followed, loaded) = self.follow().context("cannot follow the rules")?;
+        if let Some(status) = followed.xds() {
+            self.metrics.show_xds(status);
+        }
+        // Ends, with a last report, after everything that counts.
+        let statsd = self.settings.statsd.options(|name| env::var(name).ok())?;
+        let _reporter = statsd
+            .map(|options| Reporter::spawn(Arc::clone(&self.metrics), options))
+            .transpose()
+            .context("cannot start the statsd reporter")?;
         let tls = self.tls.clone();
         let reloads = tokio::spawn(async move {
             loop {
@@ -196,12 +215,11 @@ impl App {
     async fn with_store(self, shutdown: Shutdown) -> anyhow::Result<()> {
         let settings = &self.settings.store;
         let clock = self.clock.clone();
-        let refusals = (settings.local_cache_size_in_bytes > 0).then(|| {
-            Arc::new(Refusals::new(
-                settings.local_cache_size_in_bytes,
-                clock.clone(),
-            ))
-        });
+        let remembered = settings.remembered();
+        let refusals = (remembered > 0).then(|| Arc::new(Refusals::new(remembered, clock.clone())));
+        if let Some(refusals) = &refusals {
+            self.metrics.show_refusals(Arc::clone(refusals));
+        }
         let Some(config) = settings.redis(&clock)? else {
             tracing::info!(
                 max_keys = settings.memory_max_keys,
@@ -263,16 +281,7 @@ impl App {
         let (first, loaded) = oneshot::channel();
         let mut first = Some(first);
         let followed = source.follow(move |read| {
-            match read {
-                source::Reload::Loaded(loaded) => {
-                    // What could not be taken in is a failed load, whatever else was.
-                    if !loaded.stale.is_empty() {
-                        intake.refuse();
-                    }
-                    intake.accept(loaded.rules);
-                }
-                source::Reload::Failed(_) => intake.refuse(),
-            }
+            intake.take(read);
             if let Some(first) = first.take() {
                 // Nobody may be waiting any more.
                 let _ = first.send(());

@@ -1,7 +1,11 @@
-//! The command line.
+//! The `palang` program.
 
-use std::{env, process::ExitCode};
+use std::process::ExitCode;
+
+/// See Cargo.toml for why.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    palang::cli::run(env::args_os())
+    palang::cli::run(std::env::args_os())
 }

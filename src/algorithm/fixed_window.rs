@@ -73,6 +73,7 @@ pub fn take(
         delay: 0,
         used: count,
         source: Source::Counter,
+        basis: None,
     };
     let changed = (count != before).then_some((State { start, count }, reset + GRACE));
     (outcome, changed)

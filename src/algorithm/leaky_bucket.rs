@@ -60,6 +60,7 @@ pub fn take(
         delay: if allowed && hits >= 0 { delay } else { 0 },
         used,
         source: Source::Counter,
+        basis: None,
     };
     let changed = (debt.amount != before).then(|| debt.keep(rate));
     (outcome, changed)

@@ -5,6 +5,7 @@
 //! changes nothing, below 0 gives back what this counter holds, at most all of it. A refusal changes nothing, except
 //! where [`Refused::Counted`] says so.
 
+mod basis;
 pub mod debt;
 pub mod fixed_window;
 pub mod leaky_bucket;
@@ -16,6 +17,7 @@ pub mod token_bucket;
 
 use std::collections::VecDeque;
 
+pub use basis::Basis;
 pub use outcome::{Outcome, Source};
 pub use quota::{MAX_LOG, MAX_WINDOW, Quota, QuotaError, Rate};
 

@@ -1,5 +1,7 @@
 //! What a store says of one counter.
 
+use super::Basis;
+
 /// The answer for one counter at one instant. Times are microseconds from that instant.
 ///
 /// On a peek or a refusal nothing was charged (but see `fixed_window`, which counts refused hits), and the figures
@@ -25,6 +27,8 @@ pub struct Outcome {
     pub used: u64,
     /// Where the answer comes from.
     pub source: Source,
+    /// What a refusal was based on, where its store says so; the answer is complete without it.
+    pub basis: Option<Basis>,
 }
 
 /// Where an answer comes from.

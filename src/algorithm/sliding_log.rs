@@ -101,6 +101,7 @@ pub fn take(
         delay: 0,
         used: sum,
         source: Source::Counter,
+        basis: None,
     };
     let changed = (sum != before).then_some(Edit {
         evict: expired,

@@ -85,6 +85,7 @@ pub fn take(
         delay: 0,
         used,
         source: Source::Counter,
+        basis: None,
     };
     let changed = (count != before).then_some((
         State {

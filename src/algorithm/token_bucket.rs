@@ -47,6 +47,7 @@ pub fn take(
         delay: 0,
         used,
         source: Source::Counter,
+        basis: None,
     };
     let changed = (debt.amount != before).then(|| debt.keep(rate));
     (outcome, changed)

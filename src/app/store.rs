@@ -30,7 +30,7 @@ pub(super) fn look_after(
 ) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     readiness.needs_store();
-    tasks.spawn(follow(redis, guard, readiness, settings.ready_needs_store));
+    tasks.spawn(follow(redis, guard, readiness, settings.needs_store()));
     tasks
 }
 

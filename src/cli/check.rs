@@ -6,9 +6,12 @@ use std::{
     process::ExitCode,
 };
 
-use crate::rules::{
-    Domains, Mistake, Warnings, compile,
-    source::{Layout, Options, load},
+use crate::{
+    go_values,
+    rules::{
+        Domains, Mistake, Warnings, compile,
+        source::{Layout, Options, load},
+    },
 };
 
 /// Check rule files without starting a service
@@ -26,15 +29,20 @@ use crate::rules::{
 )]
 pub struct Args {
     /// Rule files, or directories with *.yaml and *.yml files; all of them together are one configuration
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(required_unless_present = "config_dir", value_name = "PATH")]
     pub paths: Vec<PathBuf>,
+
+    /// One more of these, by the flag of envoyproxy/ratelimit's checker
+    #[arg(long, alias = "config_dir", value_name = "PATH")]
+    pub config_dir: Option<PathBuf>,
 
     /// Treat warnings as mistakes: also refuse what the service loads but ignores
     #[arg(long)]
     pub strict: bool,
 
     /// Allow several files to write rules for one domain, as MERGE_DOMAIN_CONFIG=true does
-    #[arg(long)]
+    #[arg(long, alias = "merge_domain_configs", default_value = "false", value_parser = go_values::boolean,
+          action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub merge_domains: bool,
 
     /// Largest file that is read, in bytes
@@ -63,7 +71,8 @@ pub fn run(args: &Args, out: &mut impl Write) -> io::Result<ExitCode> {
         max_file_bytes: args.max_file_bytes,
         ..Options::default()
     };
-    match load(&Layout::paths(args.paths.iter().cloned()), &options) {
+    let paths = args.config_dir.iter().chain(&args.paths).cloned();
+    match load(&Layout::paths(paths), &options) {
         Ok(loaded) => {
             for ignored in &loaded.ignored {
                 writeln!(

@@ -32,16 +32,25 @@ Exit code: 0 allowed, 1 over the limit, 2 no answer.
 Examples:
   palang decide --domain mongo --descriptor database=users
   palang decide --domain api --descriptor route=draw,user=42 --descriptor ip=10.0.0.7 --hits 0
-  palang decide --address limits:8081 --domain api --descriptor user=42 --json")]
+  palang decide --address limits:8081 --domain api --descriptor user=42 --json
+  palang decide --address limits:8081 --grpc-use-tls --grpc-server-ca-file ca.crt --domain api --descriptor user=42
+
+Called as ratelimit_client it takes the flags of envoyproxy/ratelimit's client: -dial_string, -domain, -descriptors,
+-grpc-use-tls, -grpc-server-ca-file, -grpc-cert-file, -grpc-key-file.")]
 pub(super) struct Args {
     /// Address of the gRPC port
-    #[arg(long, default_value = "localhost:8081", value_name = "HOST:PORT")]
+    #[arg(
+        long,
+        alias = "dial_string",
+        default_value = "localhost:8081",
+        value_name = "HOST:PORT"
+    )]
     address: String,
     /// Domain to ask for
     #[arg(long)]
     domain: String,
     /// Entries of one descriptor, outermost first; once for each descriptor
-    #[arg(long = "descriptor", required = true, value_name = "KEY=VALUE,...", value_parser = descriptor)]
+    #[arg(long = "descriptor", alias = "descriptors", required = true, value_name = "KEY=VALUE,...", value_parser = descriptor)]
     descriptors: Vec<RateLimitDescriptor>,
     /// Hits to take; 0 looks without counting [default: 1]
     #[arg(long, value_parser = go_values::integer)]
@@ -52,6 +61,11 @@ pub(super) struct Args {
     /// Longest time to wait
     #[arg(long, default_value = "1s", value_parser = go_values::duration)]
     timeout: Duration,
+    #[command(flatten)]
+    tls: client::Tls,
+    /// Accepted for the reference's sake: nothing is traced from here
+    #[arg(long, hide = true, value_name = "PROTOCOL")]
+    oltp_protocol: Option<String>,
 }
 
 pub(super) fn run(args: Args) -> ExitCode {
@@ -82,7 +96,7 @@ pub(super) fn run(args: Args) -> ExitCode {
 }
 
 async fn ask(args: Args) -> anyhow::Result<RateLimitResponse> {
-    let channel = client::connect(&args.address, args.timeout).await?;
+    let channel = client::connect(&args.address, args.timeout, &args.tls).await?;
     let descriptors = args
         .descriptors
         .into_iter()

@@ -25,6 +25,8 @@ pub(super) struct Args {
     /// Longest time to wait
     #[arg(long, default_value = "1s", value_parser = go_values::duration)]
     timeout: Duration,
+    #[command(flatten)]
+    tls: client::Tls,
 }
 
 pub(super) fn run(args: &Args) -> ExitCode {
@@ -45,7 +47,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
 }
 
 async fn ask(args: &Args) -> anyhow::Result<ServingStatus> {
-    let channel = client::connect(&args.address, args.timeout).await?;
+    let channel = client::connect(&args.address, args.timeout, &args.tls).await?;
     let answer = HealthClient::new(channel)
         .check(HealthCheckRequest::default())
         .await?;

@@ -5,13 +5,14 @@ pub mod check;
 mod client;
 mod decide;
 mod healthcheck;
+mod reference;
 mod serve;
 
-use std::{ffi::OsString, io, path::Path, process::ExitCode};
+use std::{ffi::OsString, io, process::ExitCode};
 
 use clap::{CommandFactory as _, Parser};
 
-use crate::settings::{Checked, check};
+use crate::settings::{self, Checked, check};
 
 /// Where a clone of the project has its example rules.
 const QUICKSTART: &str = "examples/quickstart";
@@ -52,12 +53,16 @@ enum Command {
     Bench(Box<bench::Args>),
     /// Ask a running service whether it is ready
     Healthcheck(healthcheck::Args),
+    /// Print every setting as docs/settings.md
+    #[command(hide = true)]
+    Settings,
 }
 
 /// Runs the command that `arguments` ask for.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments = as_reference(arguments.into_iter().collect());
-    match check::<Palang>(Palang::command(), &arguments) {
+    let arguments = reference::as_ours(arguments.into_iter().collect());
+    let command = settings::without_empty(Palang::command());
+    match check::<Palang>(command, &arguments) {
         Checked::Good(palang) => match palang.command {
             Command::Serve(args) => serve::run(*args),
             Command::Quickstart => run(["palang", "serve", "--rules", QUICKSTART].map(Into::into)),
@@ -68,6 +73,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             Command::Decide(args) => decide::run(args),
             Command::Bench(args) => bench::run(*args),
             Command::Healthcheck(args) => healthcheck::run(&args),
+            Command::Settings => {
+                print!("{}", settings::document());
+                ExitCode::SUCCESS
+            }
         },
         Checked::Bad(mistakes) => {
             eprint!("palang: these settings cannot be used:\n{mistakes}");
@@ -81,18 +90,6 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The reference's program is called `ratelimit`, takes no arguments, and serves.
-fn as_reference(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    let is_reference = arguments
-        .first()
-        .and_then(|program| Path::new(program).file_name())
-        .is_some_and(|name| name == "ratelimit");
-    if is_reference && arguments.len() == 1 {
-        arguments.push("serve".into());
-    }
-    arguments
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,17 +97,5 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Palang::command().debug_assert();
-    }
-
-    #[test]
-    fn the_references_name_serves() {
-        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
-        assert_eq!(
-            as_reference(words(&["/bin/ratelimit"])),
-            words(&["/bin/ratelimit", "serve"])
-        );
-        for unchanged in [&["palang"][..], &["ratelimit", "check"], &[]] {
-            assert_eq!(as_reference(words(unchanged)), words(unchanged));
-        }
     }
 }

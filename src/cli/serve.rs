@@ -40,6 +40,12 @@ pub(super) fn run(args: Args) -> ExitCode {
     {
         tracing::warn!(setting, "this setting has no effect: {allowed}");
     }
+    for Mistake {
+        setting, allowed, ..
+    } in unsupported.needless
+    {
+        tracing::info!(setting, "this setting is not needed here: {allowed}");
+    }
     match app::serve(args.settings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(cause) => {

@@ -80,8 +80,8 @@ async fn index() -> &'static str {
 
 async fn rlconfig(State(debug): State<Debug>) -> String {
     match debug.rules.rules() {
-        Some(rules) => rules.dump(),
-        None => "no config\n".to_owned(),
+        Some(rules) => debug.metrics.stale_rules() + &rules.dump(),
+        None => debug.metrics.stale_rules() + "no config\n",
     }
 }
 

@@ -89,6 +89,7 @@ pub(super) fn allowed(remaining: u64) -> Outcome {
         delay: 0,
         used: 1,
         source: Source::Counter,
+        basis: None,
     }
 }
 

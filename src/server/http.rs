@@ -7,7 +7,7 @@ use axum::{
     body::Body,
     extract::State,
     response::{IntoResponse, Response},
-    routing::{any, post},
+    routing::any,
 };
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode, header::CONTENT_TYPE};
@@ -39,7 +39,8 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 /// What the HTTP port serves.
 pub(super) fn router<S: Store + 'static>(answers: Arc<Answers<S>>, readiness: Readiness) -> Router {
     Router::new()
-        .route("/json", post(decide::<S>))
+        // The reference asks for no method in particular.
+        .route("/json", any(decide::<S>))
         .with_state(answers)
         .route(
             "/healthcheck",

@@ -47,6 +47,26 @@ pub enum Checked<T> {
     Other(clap::Error),
 }
 
+/// Settings for which an empty value says something that their absence does not.
+const EMPTY_MEANS: &[&str] = &["RUNTIME_APPDIRECTORY"];
+
+/// A variable that is set to nothing is one that is not set: templates leave such ones behind, and a port or a duration
+/// cannot be empty. A flag is meant as it is written.
+pub fn without_empty(mut command: Command) -> Command {
+    let empty: Vec<clap::Id> = arguments(&command)
+        .filter_map(|argument| {
+            let variable = argument.get_env()?.to_str()?;
+            let value = std::env::var_os(variable)?;
+            (value.is_empty() && !EMPTY_MEANS.contains(&variable))
+                .then(|| argument.get_id().clone())
+        })
+        .collect();
+    for id in &empty {
+        command = without_variable(command, id);
+    }
+    command
+}
+
 /// Parses `arguments` by `command`, collecting every value that is refused, in the order of the settings.
 pub fn check<T: FromArgMatches>(mut command: Command, arguments: &[OsString]) -> Checked<T> {
     let mut mistakes = Vec::new();

@@ -50,9 +50,18 @@ pub struct FailureArgs {
     #[arg(long, env = "READY_NEEDS_STORE", default_value = "false", value_parser = go_values::boolean,
           action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub ready_needs_store: bool,
+    /// The same, by the reference's name
+    #[arg(long, env = "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", default_value = "false", value_parser = go_values::boolean,
+          action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub redis_health_check_active_connection: bool,
 }
 
 impl FailureArgs {
+    /// Whether the process is ready only while the store can be asked.
+    pub const fn needs_store(&self) -> bool {
+        self.ready_needs_store || self.redis_health_check_active_connection
+    }
+
     /// How the store is guarded.
     pub fn guard(&self, store: &StoreArgs, replicas: Replicas, clock: &Clock) -> Config {
         let backoff_max = self.breaker_max_backoff;

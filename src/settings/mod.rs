@@ -1,14 +1,17 @@
 //! Settings of the process: each room's own, put together. Flags and environment variables have the reference's names.
 
 mod collect;
+mod document;
 mod failure;
+mod reference;
 mod rules;
 mod servers;
 mod stop;
 mod store;
 mod unsupported;
 
-pub use collect::{Checked, Mistake, Mistakes, check};
+pub use collect::{Checked, Mistake, Mistakes, check, without_empty};
+pub use document::document;
 pub use failure::FailureArgs;
 pub use rules::RulesArgs;
 pub use servers::{PerSecondArgs, RedisArgs};
@@ -21,7 +24,7 @@ use crate::{
     go_values,
     rules::Modes,
     server,
-    telemetry::{logs, metrics},
+    telemetry::{logs, metrics, statsd},
 };
 
 /// Settings of the process.
@@ -46,6 +49,9 @@ pub struct Settings {
     /// The metrics.
     #[command(flatten)]
     pub metrics: metrics::Args,
+    /// The statsd receiver.
+    #[command(flatten)]
+    pub statsd: statsd::Args,
     /// The log.
     #[command(flatten)]
     pub log: logs::Args,

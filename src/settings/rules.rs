@@ -7,9 +7,6 @@ use crate::{go_values, rules::source, server::ReadyWhen};
 #[group(skip)]
 #[command(next_help_heading = "Rules")]
 pub struct RulesArgs {
-    /// Where the rules are.
-    #[command(flatten)]
-    pub source: source::Args,
     /// Accepted for the reference's sake: every change is seen, whichever way the files are swapped.
     #[arg(long, env = "RUNTIME_WATCH_ROOT", default_value = "true", value_parser = go_values::boolean,
           action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -26,6 +23,9 @@ pub struct RulesArgs {
     #[arg(long, env = "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", default_value = "false", value_parser = go_values::boolean,
           action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub healthy_with_at_least_one_config_loaded: bool,
+    /// Where the rules are. Last: it ends under a heading of its own.
+    #[command(flatten)]
+    pub source: source::Args,
 }
 
 impl RulesArgs {

@@ -9,6 +9,9 @@ use crate::{
     time::Clock,
 };
 
+/// Some 30,000 refused keys.
+const REMEMBERED: u64 = 8 << 20;
+
 /// Where counters live.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 #[group(skip)]
@@ -32,9 +35,10 @@ pub struct StoreArgs {
     /// Accepted for the reference's sake: counters need no jitter here.
     #[arg(long, env = "EXPIRATION_JITTER_MAX_SECONDS", default_value = "300", value_parser = go_values::integer)]
     pub expiration_jitter_max_seconds: u64,
-    /// Bytes of refused keys remembered in this process; 0 remembers none.
-    #[arg(long, env = "LOCAL_CACHE_SIZE_IN_BYTES", default_value = "0", value_parser = go_values::integer)]
-    pub local_cache_size_in_bytes: u64,
+    /// Bytes of refused keys remembered in this process, so that Redis is not asked for them again; 0 remembers none.
+    /// [default: 8 MiB in front of Redis, none where counters live in this process]
+    #[arg(long, env = "LOCAL_CACHE_SIZE_IN_BYTES", value_parser = go_values::integer)]
+    pub local_cache_size_in_bytes: Option<u64>,
 }
 
 impl StoreArgs {
@@ -44,6 +48,16 @@ impl StoreArgs {
             max_keys: self.memory_max_keys,
             ..memory::Config::default()
         }
+    }
+
+    /// How much of what was refused is remembered, bytes.
+    pub fn remembered(&self) -> u64 {
+        let default = if self.redis.redis_url.is_empty() {
+            0
+        } else {
+            REMEMBERED
+        };
+        self.local_cache_size_in_bytes.unwrap_or(default)
     }
 
     /// How Redis is reached; `None` when counters live in this process.

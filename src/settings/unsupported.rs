@@ -3,23 +3,25 @@
 
 use std::env;
 
-use super::collect::Mistake;
+use super::{collect::Mistake, reference};
 
 /// What an unsupported setting means for the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Weight {
+pub(super) enum Weight {
     /// Serving without it would not be what was asked for.
     Fatal,
     /// Serving without it is what was asked for, seen from elsewhere.
     Told,
+    /// Nothing is missing: what it asks for is so, or is better.
+    Needless,
 }
 
-struct Row {
-    variable: &'static str,
+pub(super) struct Row {
+    pub(super) variable: &'static str,
     /// Values that ask for nothing we lack; any case.
     harmless: &'static [&'static str],
-    weight: Weight,
-    instead: &'static str,
+    pub(super) weight: Weight,
+    pub(super) instead: &'static str,
 }
 
 const OFF: &[&str] = &["", "0", "f", "false"];
@@ -28,24 +30,18 @@ const ROWS: &[Row] = &[
     fatal(
         "BACKEND_TYPE",
         &["", "redis"],
-        "only redis, or no REDIS_URL for counters in this process",
-    ),
-    told("USE_STATSD", OFF, "metrics are at PROMETHEUS_ADDR"),
-    told("USE_DOG_STATSD", OFF, "metrics are at PROMETHEUS_ADDR"),
-    told(
-        "PROMETHEUS_MAPPER_YAML",
-        &[""],
-        "the default names are built in",
+        "expected redis: memcached can neither count and compare in one step nor say what time it is; keep counters in \
+         Redis (REDIS_URL) or in this process",
     ),
     told("TRACING_ENABLED", OFF, "there are no traces"),
-    told(
+    needless(
         "GRPC_SERVER_TLS_CA_CERT",
         &[""],
-        "the reference does not read it either: GRPC_CLIENT_TLS_CACERT asks clients for certificates",
+        "the reference does not read it either: GRPC_CLIENT_TLS_CACERT asks for client certificates",
     ),
 ];
 
-const fn fatal(
+pub(super) const fn fatal(
     variable: &'static str,
     harmless: &'static [&'static str],
     instead: &'static str,
@@ -71,6 +67,23 @@ const fn told(
     }
 }
 
+pub(super) const fn needless(
+    variable: &'static str,
+    harmless: &'static [&'static str],
+    instead: &'static str,
+) -> Row {
+    Row {
+        variable,
+        harmless,
+        weight: Weight::Needless,
+        instead,
+    }
+}
+
+pub(super) fn rows() -> impl Iterator<Item = &'static Row> {
+    ROWS.iter().chain(reference::ROWS)
+}
+
 /// What the environment asks for and we do not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unsupported {
@@ -78,6 +91,8 @@ pub struct Unsupported {
     pub fatal: Vec<Mistake>,
     /// For the log.
     pub told: Vec<Mistake>,
+    /// Set, and not needed.
+    pub needless: Vec<Mistake>,
 }
 
 impl Unsupported {
@@ -88,7 +103,7 @@ impl Unsupported {
 
     fn of(value: impl Fn(&str) -> Option<String>) -> Self {
         let mut found = Self::default();
-        for row in ROWS {
+        for row in rows() {
             let Some(value) = value(row.variable) else {
                 continue;
             };
@@ -98,6 +113,7 @@ impl Unsupported {
             let list = match row.weight {
                 Weight::Fatal => &mut found.fatal,
                 Weight::Told => &mut found.told,
+                Weight::Needless => &mut found.needless,
             };
             list.push(Mistake {
                 setting: row.variable.to_owned(),
@@ -119,7 +135,10 @@ mod tests {
             let value = match variable {
                 "BACKEND_TYPE" => "memcache",
                 "CONFIG_TYPE" => "FILE",
-                "USE_STATSD" => "true",
+                "RUNTIME_WATCH_ROOT" => "false",
+                "EXPIRATION_JITTER_MAX_SECONDS" => "300",
+                "MEMCACHE_SRV" => "_memcache._tcp.local",
+                "MEMCACHE_TLS" => "",
                 _ => return None,
             };
             Some(value.to_owned())
@@ -128,8 +147,10 @@ mod tests {
         let names = |list: &[Mistake]| -> Vec<String> {
             list.iter().map(|mistake| mistake.setting.clone()).collect()
         };
-        assert_eq!(names(&found.fatal), ["BACKEND_TYPE"]);
-        assert_eq!(names(&found.told), ["USE_STATSD"]);
+        assert!(names(&found.fatal).contains(&"BACKEND_TYPE".to_owned()));
+        assert!(names(&found.fatal).contains(&"MEMCACHE_SRV".to_owned()));
+        assert_eq!(names(&found.told), [""; 0]);
+        assert_eq!(names(&found.needless), ["RUNTIME_WATCH_ROOT"]);
         assert_eq!(Unsupported::of(|_| None), Unsupported::default());
     }
 }

@@ -1,18 +1,30 @@
 //! Refusals remembered: a counter that has just refused is refused again without asking the store.
 //!
-//! Exact, not approximate. A refusal of n hits holds for every n or more until the counter would admit it, so that
-//! answering it from memory changes no decision. It is remembered together with the limit's numbers (a raised limit,
-//! or another one brought by a request, asks the store) and forgotten when hits are given back here. Another replica
-//! may give back too: an entry lives one second at most. Shadow rules are never answered from here, because their
-//! counters go on counting what they would have refused.
+//! Exact, not approximate. A refusal comes with the state it was based on, and while nobody gives back, that state can
+//! only have become fuller. What it refuses now, the store would refuse: any hits for which the algorithm itself says
+//! so are answered from here, with what is left and a retry time that shrinks; where it would admit them the store is
+//! asked. (A sliding log keeps no state here: it repeats the same hits' refusal only.) What is left may be less in the
+//! store, if other replicas took of it in the meantime.
+//!
+//! Remembered together with the limit's numbers: a raised limit, or another one brought by a request, asks the store.
+//! Forgotten when hits are given back here, or smaller ones were taken. Another replica may give back too: an entry
+//! lives one second at most. Shadow rules are never answered from here, because their counters go on counting what
+//! they would have refused. A fixed window's refused hits are not counted while they are refused from here, where the
+//! reference counts them: they change no decision within that window, except for a limit raised in it.
 
-use std::sync::Arc;
+use std::{
+    borrow::Cow,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use quick_cache::{Weighter, sync::Cache};
 
 use super::contract::{Store, StoreError};
 use crate::{
-    algorithm::{Outcome, Quota, Source},
+    algorithm::{self, Outcome, Quota, Refused, Source},
     counter::{Atomicity, Counter, CounterKey, Role},
     time::{Clock, Deadline, SECOND, Timestamp},
 };
@@ -21,7 +33,7 @@ use crate::{
 const LIFE: u64 = SECOND;
 
 /// What an entry weighs besides its key, bytes: the refusal, the key's and the map's own bookkeeping.
-const OVERHEAD: u64 = 192;
+const OVERHEAD: u64 = 256;
 
 /// A store in front of which refusals are remembered.
 #[derive(Debug)]
@@ -33,25 +45,45 @@ pub struct DenyCache<S> {
 /// The memory itself; shared by all lanes of a process.
 #[derive(Debug)]
 pub struct Refusals {
-    entries: Cache<CounterKey, Refusal, ByBytes>,
+    entries: Cache<CounterKey, Entry, ByBytes>,
     clock: Clock,
+    hits: AtomicU64,
+    misses: AtomicU64,
+    expired: AtomicU64,
+}
+
+#[derive(Clone, Debug)]
+enum Entry {
+    Refused(Refusal),
+    /// Hits were given back at this time: a refusal that was asked for before may come in late.
+    GivenBack(Timestamp),
 }
 
 #[derive(Clone, Debug)]
 struct Refusal {
     quota: Quota,
     hits: i64,
+    /// When it was asked for, by our clock: not after the store's answer, so that none of it holds for too long.
     at: Timestamp,
-    /// Until when it holds, from `at`, microseconds.
-    life: u64,
     outcome: Outcome,
+}
+
+/// What the memory says of a counter.
+#[derive(Debug)]
+enum Recalled {
+    /// It refuses.
+    Refused(Outcome),
+    /// Only the store can tell, and what was remembered is no more than that.
+    Unsure,
+    /// Nothing.
+    Nothing,
 }
 
 #[derive(Clone, Debug)]
 struct ByBytes;
 
-impl Weighter<CounterKey, Refusal> for ByBytes {
-    fn weight(&self, key: &CounterKey, _: &Refusal) -> u64 {
+impl Weighter<CounterKey, Entry> for ByBytes {
+    fn weight(&self, key: &CounterKey, _: &Entry) -> u64 {
         key.as_bytes().len() as u64 + OVERHEAD
     }
 }
@@ -63,7 +95,25 @@ impl Refusals {
         Self {
             entries: Cache::with_weighter(entries.max(1), bytes, ByBytes),
             clock,
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
         }
+    }
+
+    /// Counters that were answered from here.
+    pub fn hits(&self) -> u64 {
+        self.hits.load(Ordering::Relaxed)
+    }
+
+    /// Counters that the store had to be asked for.
+    pub fn misses(&self) -> u64 {
+        self.misses.load(Ordering::Relaxed)
+    }
+
+    /// Entries that were found to hold no longer.
+    pub fn expired(&self) -> u64 {
+        self.expired.load(Ordering::Relaxed)
     }
 
     /// Entries kept now.
@@ -76,84 +126,119 @@ impl Refusals {
         self.len() == 0
     }
 
-    fn recall(&self, counter: &Counter) -> Option<Outcome> {
-        if counter.role == Role::Shadow || counter.hits <= 0 {
-            return None;
+    fn recall(&self, counter: &Counter) -> Recalled {
+        if counter.role == Role::Shadow {
+            return Recalled::Nothing;
         }
-        let refusal = self.entries.get(&counter.key)?;
+        let refusal = match self.entries.get(&counter.key) {
+            Some(Entry::Refused(refusal)) => refusal,
+            Some(Entry::GivenBack(_)) | None => return Recalled::Nothing,
+        };
         let now = self.clock.now().as_micros();
-        let gone = now.checked_sub(refusal.at.as_micros())?;
-        if refusal.quota != counter.quota || gone >= refusal.life {
-            self.entries.remove(&counter.key);
-            return None;
+        // A clock that stepped back has nothing to go by.
+        let gone = now.checked_sub(refusal.at.as_micros());
+        match gone.filter(|gone| *gone < LIFE && refusal.quota == counter.quota) {
+            Some(gone) if counter.hits > 0 => refusal
+                .again(counter.hits, gone)
+                .map_or(Recalled::Unsure, Recalled::Refused),
+            Some(_) => Recalled::Unsure,
+            None => {
+                self.expired.fetch_add(1, Ordering::Relaxed);
+                self.entries.remove(&counter.key);
+                Recalled::Nothing
+            }
         }
-        refusal
-            .answers(counter.hits)
-            .then(|| refusal.after(gone, counter.hits))
     }
 
-    fn remember(&self, counter: &Counter, answer: &Result<Outcome, StoreError>) {
-        if counter.hits < 0 {
-            self.entries.remove(&counter.key);
-            return;
-        }
-        let Ok(outcome) = answer else {
-            return;
-        };
-        // What this replica counted by itself is not what the store would say.
-        if outcome.source != Source::Counter
-            || outcome.allowed
-            || counter.hits == 0
-            || counter.role == Role::Shadow
+    /// Learns from what the store said. `known`: something is remembered of the counter, which may no longer be so.
+    fn learn(
+        &self,
+        counter: &Counter,
+        answer: &Result<Outcome, StoreError>,
+        at: Timestamp,
+        known: bool,
+    ) {
+        if counter.role != Role::Shadow
+            && counter.hits > 0
+            && let Ok(outcome) = answer
+            // What this replica counted by itself is not what the store would say.
+            && outcome.source == Source::Counter
+            && !outcome.allowed
         {
-            return;
+            let refusal = Refusal {
+                quota: counter.quota,
+                hits: counter.hits,
+                at,
+                outcome: *outcome,
+            };
+            let last = self.entries.get(&counter.key);
+            if !matches!(last, Some(Entry::GivenBack(given)) if given >= at) {
+                let entry = Entry::Refused(refusal);
+                self.entries.insert(counter.key.clone(), entry);
+            }
+        } else if counter.hits < 0 {
+            let entry = Entry::GivenBack(self.clock.now());
+            self.entries.insert(counter.key.clone(), entry);
+        } else if known && counter.hits > 0 {
+            // There was room for less, which is taken now.
+            self.forget(counter);
         }
-        let refusal = Refusal {
-            quota: counter.quota,
-            hits: counter.hits,
-            at: self.clock.now(),
-            life: life(outcome),
-            outcome: *outcome,
-        };
-        self.entries.insert(counter.key.clone(), refusal);
     }
-}
 
-/// How long every figure of the refusal stays as it is, but for the passing of time: until `remaining` grows.
-fn life(outcome: &Outcome) -> u64 {
-    [outcome.retry_after, outcome.next_after]
-        .into_iter()
-        .flatten()
-        .fold(LIFE, u64::min)
+    /// Counts what came of looking for them all, once for each counter as the reference does.
+    fn count(&self, recalled: &[Recalled]) {
+        let hits = recalled
+            .iter()
+            .filter(|recalled| matches!(recalled, Recalled::Refused(_)))
+            .count();
+        for (counter, looks) in [(&self.hits, hits), (&self.misses, recalled.len() - hits)] {
+            if looks > 0 {
+                counter.fetch_add(looks as u64, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn forget(&self, counter: &Counter) {
+        self.entries.remove(&counter.key);
+    }
 }
 
 impl Refusal {
-    /// Whether the refusal says all there is to say about `hits`.
-    fn answers(&self, hits: i64) -> bool {
-        match self.quota {
-            // Every cost that fits the limit waits for the window's end.
-            Quota::FixedWindow { .. } => hits >= self.hits,
-            // A larger cost waits longer, and only the store knows how long.
-            _ => hits == self.hits,
-        }
+    /// The refusal of `hits` as it stands `gone` microseconds later, if it is certain.
+    fn again(&self, hits: i64, gone: u64) -> Option<Outcome> {
+        let outcome = match self.outcome.basis {
+            Some(basis) => {
+                let now = Timestamp::from_micros(basis.at.as_micros() + gone);
+                let mut state = basis.state(&self.quota);
+                algorithm::mend(&mut state, &self.quota, now);
+                // Hits refused from here are counted nowhere.
+                algorithm::take(&mut state, &self.quota, hits, now, Refused::Free)
+                    .ok()?
+                    .outcome
+            }
+            None => self.as_it_was(hits, gone)?,
+        };
+        (!outcome.allowed).then_some(Outcome {
+            source: Source::DenyCache,
+            basis: None,
+            ..outcome
+        })
     }
 
-    fn after(&self, gone: u64, hits: i64) -> Outcome {
+    /// Without a state to work it out from: the same hits, until any figure changes by more than the passing of time.
+    fn as_it_was(&self, hits: i64, gone: u64) -> Option<Outcome> {
         let outcome = self.outcome;
-        let reset_after = outcome.reset_after.saturating_sub(gone);
-        let retry_after = match self.quota {
-            Quota::FixedWindow { limit, .. } => {
-                (hits.unsigned_abs() <= limit).then_some(reset_after)
-            }
-            _ => outcome.retry_after.map(|retry| retry.saturating_sub(gone)),
-        };
-        Outcome {
-            reset_after,
-            retry_after,
-            next_after: outcome.next_after.map(|next| next.saturating_sub(gone)),
-            source: Source::DenyCache,
+        let holds = [outcome.retry_after, outcome.next_after]
+            .into_iter()
+            .flatten()
+            .all(|until| gone < until);
+        let shrunk = |time: u64| time.saturating_sub(gone);
+        (holds && hits == self.hits).then(|| Outcome {
+            reset_after: shrunk(outcome.reset_after),
+            retry_after: outcome.retry_after.map(shrunk),
+            next_after: outcome.next_after.map(shrunk),
             ..outcome
-        }
+        })
     }
 }
 
@@ -187,65 +272,61 @@ impl<S: Store> Store for DenyCache<S> {
         let Some(refusals) = &self.refusals else {
             return self.inner.take_by(counters, atomicity, deadline).await;
         };
-        let recalled: Vec<Option<Outcome>> = counters
+        let recalled: Vec<Recalled> = counters
             .iter()
             .map(|counter| refusals.recall(counter))
             .collect();
-        if recalled.iter().all(Option::is_none) {
-            let answers = self.inner.take_by(counters, atomicity, deadline).await;
-            for (counter, answer) in counters.iter().zip(&answers) {
-                refusals.remember(counter, answer);
-            }
-            return answers;
-        }
-        let held = atomicity == Atomicity::AllOrNothing && holds_back(counters, &recalled);
-        let asked: Vec<Counter> = counters
-            .iter()
-            .zip(&recalled)
-            .filter(|(_, recalled)| recalled.is_none())
-            .map(|(counter, _)| Counter {
-                // A request that is held back takes nothing from the others: they are only looked at.
-                hits: if held && counter.role != Role::Shadow {
-                    0
-                } else {
-                    counter.hits
-                },
-                ..counter.clone()
-            })
-            .collect();
+        let at = refusals.clock.now();
+        let is_refused = |recalled: &Recalled| matches!(recalled, Recalled::Refused(_));
+        // A request that hangs together is judged as a whole, by one or the other: what its counters are told depends
+        // on each other.
+        let recalled = if atomicity == Atomicity::AllOrNothing && !recalled.iter().all(is_refused) {
+            counters.iter().map(|_| Recalled::Unsure).collect()
+        } else {
+            recalled
+        };
+        refusals.count(&recalled);
+        let asked: Cow<'_, [Counter]> = if recalled.iter().any(is_refused) {
+            let open = counters.iter().zip(&recalled);
+            open.filter(|(_, recalled)| !is_refused(recalled))
+                .map(|(counter, _)| counter.clone())
+                .collect()
+        } else {
+            Cow::Borrowed(counters)
+        };
         let mut answers = if asked.is_empty() {
             Vec::new()
         } else {
             self.inner.take_by(&asked, atomicity, deadline).await
         }
         .into_iter();
-        counters
-            .iter()
-            .zip(recalled)
-            .map(|(counter, recalled)| match recalled {
-                Some(outcome) => Ok(outcome),
-                None => {
-                    let answer = answers
-                        .next()
-                        .expect("a store answers each counter it was asked about");
-                    if !held {
-                        refusals.remember(counter, &answer);
+        let mut learns = asked.iter();
+        recalled
+            .into_iter()
+            .map(|recalled| {
+                let known = match recalled {
+                    Recalled::Refused(outcome) => return Ok(outcome),
+                    Recalled::Unsure => true,
+                    Recalled::Nothing => false,
+                };
+                let answer = answers
+                    .next()
+                    .expect("a store answers each counter it was asked about");
+                if let Some(counter) = learns.next() {
+                    if atomicity == Atomicity::PerCounter || is_single(counter, &asked) {
+                        refusals.learn(counter, &answer, at, known);
+                    } else {
+                        refusals.forget(counter);
                     }
-                    answer
                 }
+                answer
             })
             .collect()
     }
 }
 
-fn holds_back(counters: &[Counter], recalled: &[Option<Outcome>]) -> bool {
-    let refused = |role: Role| {
-        counters
-            .iter()
-            .zip(recalled)
-            .filter(move |(counter, _)| counter.role == role)
-            .map(|(_, recalled)| recalled.is_some())
-    };
-    refused(Role::Enforced).any(|refused| refused)
-        || (refused(Role::Quota).next().is_some() && refused(Role::Quota).all(|refused| refused))
+/// Is it the only one of its key? In a request that is held back another one's charge may have led to its refusal, and
+/// was undone.
+fn is_single(counter: &Counter, all: &[Counter]) -> bool {
+    all.iter().filter(|other| other.key == counter.key).count() == 1
 }

@@ -2,7 +2,7 @@
 //! `lua/driver.lua`, which has the same steps.
 
 use crate::{
-    algorithm::{self, Outcome, Refused, State},
+    algorithm::{self, Basis, Outcome, Refused, State},
     counter::{Atomicity, Counter, Role},
     time::Timestamp,
 };
@@ -36,7 +36,11 @@ impl Slot {
         let taken = algorithm::take(&mut self.state, &counter.quota, hits, now, refused)
             .map_err(|algorithm::Foreign| StoreError::ForeignState)?;
         self.changed = taken.changed.or(self.changed);
-        Ok(taken.outcome)
+        let state = self.state.as_ref().filter(|_| !taken.outcome.allowed);
+        Ok(Outcome {
+            basis: state.and_then(|state| Basis::of(state, now)),
+            ..taken.outcome
+        })
     }
 
     fn mend(&mut self, counter: &Counter, now: Timestamp) {
@@ -107,6 +111,7 @@ fn all_or_nothing(
                 Ok(Outcome {
                     allowed: true,
                     retry_after: Some(0),
+                    basis: None,
                     ..look
                 })
             } else {

@@ -104,13 +104,14 @@ pub(super) fn prometheus(metrics: &Metrics) -> String {
         head(&mut text, name, help);
         line(&mut text, name, value);
     }
+    metrics.sources.prometheus(&mut text);
     store::write(&mut text, metrics);
     process::write(&mut text);
     text
 }
 
-/// Writes the counters under their statsd names.
-pub(super) fn stats(metrics: &Metrics) -> String {
+/// The counters under their statsd names.
+pub(super) fn counters(metrics: &Metrics) -> BTreeMap<String, u64> {
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
     metrics.catalogue.each(|domain, levels, sums| {
         let mut key = format!("ratelimit.service.rate_limit.{}", sanitised(domain));
@@ -148,8 +149,13 @@ pub(super) fn stats(metrics: &Metrics) -> String {
             metrics.calls[method as usize].load(Ordering::Relaxed),
         );
     }
+    lines
+}
+
+/// Writes the counters under their statsd names.
+pub(super) fn stats(metrics: &Metrics) -> String {
     let mut text = String::new();
-    for (name, value) in lines {
+    for (name, value) in counters(metrics) {
         // A name is part of a line: what would end it early is shown, not written.
         let _ = writeln!(text, "{}: {value}", name.replace(['\n', '\r'], "_"));
     }

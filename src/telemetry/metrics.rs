@@ -19,13 +19,18 @@ use super::{
     catalogue::Catalogue,
     exposition,
     series::{Decided, NearRatio},
+    sources::Sources,
+    statsd::Timings,
 };
 use crate::{
     counter::OnFailure,
     go_values::{self, Malformed},
     request::Request,
-    rules::{Rules, Series, Step},
-    store::guard,
+    rules::{
+        CompileError, Rules, Series, Step,
+        source::{Stale, xds},
+    },
+    store::{deny_cache::Refusals, guard},
     time::{Clock, Timestamp},
     verdict::Verdict,
 };
@@ -78,6 +83,8 @@ pub struct Metrics {
     tls_reloads: Family<ResultLabel, Counter>,
     pub(super) stores: Mutex<Vec<(&'static str, Arc<guard::Shared>)>>,
     registry: Registry,
+    pub(super) sources: Sources,
+    pub(super) timings: Timings,
     /// Durations are not decisions: they are measured by the real clock, also where a test stops the other one.
     clock: Clock,
 }
@@ -241,6 +248,8 @@ impl Metrics {
             tls_reloads,
             stores: Mutex::default(),
             registry,
+            sources: Sources::default(),
+            timings: Timings::default(),
             clock: Clock::system(),
         }
     }
@@ -355,13 +364,36 @@ impl Metrics {
     }
 
     /// Counts rules that were put in force.
-    pub fn rules_loaded(&self) {
+    pub fn rules_loaded(&self, rules: &Rules) {
         self.loads.fetch_add(1, Ordering::Relaxed);
+        self.sources.loaded(rules.hash());
     }
 
     /// Counts rules that were refused.
-    pub fn rules_refused(&self) {
+    pub fn rules_refused(&self, error: &CompileError) {
         self.refused_loads.fetch_add(1, Ordering::Relaxed);
+        self.sources.refused(error);
+    }
+
+    /// Counts a load that left these files as they last were. Comes after the rules it did load.
+    pub fn rules_stale(&self, stale: &[Stale]) {
+        self.refused_loads.fetch_add(1, Ordering::Relaxed);
+        self.sources.stale(stale);
+    }
+
+    /// What of the rules is not in force as it is written, one line each; empty when all is.
+    pub fn stale_rules(&self) -> String {
+        self.sources.stale_lines()
+    }
+
+    /// Shows how the stream of the control plane is doing from now on.
+    pub fn show_xds(&self, status: Arc<xds::Status>) {
+        self.sources.follow(status);
+    }
+
+    /// Shows the memory of refusals from now on.
+    pub fn show_refusals(&self, refusals: Arc<Refusals>) {
+        self.sources.remember(refusals);
     }
 
     /// Shows that worker's connections from now on, be there none.
@@ -432,6 +464,9 @@ impl Drop for Call {
             .as_micros()
             .saturating_sub(self.since.as_micros());
         metrics.response_time[self.method as usize].observe(micros as f64 / 1e6);
+        if Method::GRPC.contains(&self.method) {
+            metrics.timings.add(self.method, micros);
+        }
     }
 }
 

@@ -7,6 +7,8 @@ pub mod metrics;
 mod names;
 mod process;
 mod series;
+mod sources;
+pub mod statsd;
 mod store;
 pub mod throttle;
 

@@ -152,6 +152,7 @@ mod tests {
                 delay: 0,
                 used,
                 source: Source::Counter,
+                basis: None,
             },
             atomicity: Atomicity::PerCounter,
             shadow: false,

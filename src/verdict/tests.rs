@@ -63,6 +63,7 @@ fn judged(modes: Modes, asked: &[(&str, Said)]) -> Result<Verdict, StoreError> {
         delay: 0,
         used: 1,
         source,
+        basis: None,
     };
     let outcomes = asked
         .iter()

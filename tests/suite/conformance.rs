@@ -1,4 +1,4 @@
-//! Every case of `tests/conformance/reference.yaml`, black box over gRPC and HTTP, on both stores, with the clock in
+//! Every case of `tests/conformance/reference.yaml` and `more.yaml`, black box over gRPC and HTTP, on both stores, with the clock in
 //! the test's hand. Where Palang differs on purpose, `tests/conformance/ours.yaml` says how and why.
 
 mod case;
@@ -14,6 +14,7 @@ use crate::support::{
 };
 
 const REFERENCE: &str = include_str!("../conformance/reference.yaml");
+const MORE: &str = include_str!("../conformance/more.yaml");
 const OURS: &str = include_str!("../conformance/ours.yaml");
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,11 +50,15 @@ fn every_deviation_is_marked_and_has_a_reason() {
         assert!(cases.iter().any(|case| case.id == *id), "{id} is no case");
         assert!(!ours.reason.is_empty(), "{id} needs a reason");
     }
-    assert!(cases.len() >= 121, "{} cases", cases.len());
+    assert!(cases.len() >= 121 + 25, "{} cases", cases.len());
+    let names: std::collections::BTreeSet<_> = cases.iter().map(|case| &case.id).collect();
+    assert_eq!(names.len(), cases.len(), "each name is one case");
 }
 
 fn cases() -> Vec<Case> {
-    case::parse_reference(REFERENCE)
+    let mut cases = case::parse_reference(REFERENCE);
+    cases.extend(case::parse_reference(MORE));
+    cases
 }
 
 fn deviations() -> BTreeMap<String, Ours> {

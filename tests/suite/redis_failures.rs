@@ -64,6 +64,12 @@ impl Dice {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn totals_are_exact_while_callers_come_and_go() {
+    for depth in [1, 3] {
+        totals_are_exact_at(depth).await;
+    }
+}
+
+async fn totals_are_exact_at(depth: usize) {
     const TASKS: u64 = 48;
     const ROUNDS: u64 = 150;
     let server = RedisServer::start();
@@ -72,7 +78,10 @@ async fn totals_are_exact_while_callers_come_and_go() {
         .expect("planted");
     redis::Commands::expire::<_, ()>(&mut server.connection(), foreign.key.as_bytes(), 3_600)
         .expect("planted");
-    let redis = connect(config(&server));
+    let redis = connect(Config {
+        depth,
+        ..config(&server)
+    });
     let lanes = [redis.lane(), redis.lane(), redis.lane()];
 
     let tasks: Vec<_> = (0..TASKS)
@@ -124,7 +133,7 @@ async fn totals_are_exact_while_callers_come_and_go() {
     assert_eq!(look.expect("decided").used, TASKS * ROUNDS);
     let figures = redis.figures();
     assert!(figures.calls < figures.requests / 2, "{figures:?}");
-    assert!(figures.connections <= 3);
+    assert!(figures.connections <= 3 * depth);
     server.no_key_without_expiry();
 }
 

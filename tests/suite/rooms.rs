@@ -28,7 +28,15 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("store", &["algorithm", "counter", "secret", "time"]),
     (
         "verdict",
-        &["algorithm", "counter", "request", "rules", "store"],
+        &[
+            "algorithm",
+            "counter",
+            "request",
+            "rules",
+            "store",
+            "time",
+            "unit",
+        ],
     ),
     (
         "telemetry",

@@ -103,6 +103,7 @@ impl Store for Tally {
                     delay: 0,
                     used: *used,
                     source: Source::Counter,
+                    basis: None,
                 })
             })
             .collect()

@@ -99,7 +99,13 @@ async fn hangup_reloads_and_a_bad_file_changes_nothing() {
         counted.then_some(())
     })
     .await;
-    assert_eq!(get(debug, "/rlconfig").await.body, before);
+    let after = get(debug, "/rlconfig").await.body;
+    let (stale, rules) = after.split_once('\n').expect("a line about the mistake");
+    assert!(
+        stale.starts_with("# stale, all as they last were: ") && stale.contains("bogus"),
+        "{stale}"
+    );
+    assert_eq!(rules, before);
     let better = RULES.replace("requests_per_unit: 2", "requests_per_unit: 7");
     std::fs::write(file.path(), better).expect("the rules are written");
     process.signal("HUP");

@@ -139,7 +139,7 @@ fn saw_ack(plane: &ControlPlane, version: &str) -> Seen {
 }
 
 /// A descriptor as Envoy Gateway writes it: `shadow_mode` on every level, a limit on the last one.
-fn chain(
+pub(crate) fn chain(
     levels: &[(&str, &str)],
     limit: (RateLimitUnit, u32),
     shadow: bool,
@@ -163,7 +163,7 @@ fn chain(
     }
 }
 
-fn config(domain: &str, descriptors: Vec<RateLimitDescriptor>) -> RateLimitConfig {
+pub(crate) fn config(domain: &str, descriptors: Vec<RateLimitDescriptor>) -> RateLimitConfig {
     RateLimitConfig {
         name: domain.to_owned(),
         domain: domain.to_owned(),

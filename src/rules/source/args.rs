@@ -2,8 +2,6 @@
 
 use std::{convert::Infallible, path::PathBuf};
 
-use clap::builder::BoolishValueParser;
-
 use super::{BadFile, Layout, Options, Source, xds};
 use crate::{
     go_values::{self, Malformed},
@@ -65,15 +63,8 @@ pub struct Args {
     pub runtime_appdirectory: PathBuf,
 
     /// Put descriptors together that several files write for one domain, instead of refusing the second file
-    #[arg(
-        long = "merge-domains",
-        env = "MERGE_DOMAIN_CONFIG",
-        num_args = 0..=1,
-        default_value = "false",
-        default_missing_value = "true",
-        value_parser = BoolishValueParser::new(),
-        action = clap::ArgAction::Set,
-    )]
+    #[arg(long = "merge-domains", env = "MERGE_DOMAIN_CONFIG", default_value = "false", value_parser = go_values::boolean,
+          action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub merge_domains: bool,
 
     /// Refuse all rule files when one of them is bad, instead of keeping the bad one as it last was
@@ -82,7 +73,8 @@ pub struct Args {
     pub strict_files: bool,
 
     /// Largest rule file that is read, in bytes
-    #[arg(long, env = "RULES_MAX_FILE_BYTES", value_name = "BYTES", default_value_t = Options::default().max_file_bytes)]
+    #[arg(long, env = "RULES_MAX_FILE_BYTES", value_name = "BYTES", default_value_t = Options::default().max_file_bytes,
+          value_parser = go_values::integer)]
     pub rules_max_file_bytes: u64,
 
     /// The control plane.

@@ -7,7 +7,7 @@ use std::{
     fs::File,
     hash::{Hash, Hasher},
     io::{self, Read},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     sync::Arc,
 };
 
@@ -35,16 +35,16 @@ impl Layout {
         }
     }
 
-    /// The directory that envoyproxy/ratelimit's three settings make; an empty one is left out.
+    /// The directory that envoyproxy/ratelimit's three settings make; an empty one is left out, and slashes around one
+    /// say nothing, as when Go joins paths.
     pub fn runtime(root: &Path, subdirectory: &Path, appdirectory: &Path) -> Self {
-        let parts = [root, subdirectory, appdirectory];
+        let below = [subdirectory, appdirectory];
+        let below = below
+            .iter()
+            .flat_map(|part| part.components())
+            .filter(|part| !matches!(part, Component::RootDir));
         Self {
-            paths: vec![
-                parts
-                    .iter()
-                    .filter(|part| !part.as_os_str().is_empty())
-                    .collect(),
-            ],
+            paths: vec![root.components().chain(below).collect()],
         }
     }
 }

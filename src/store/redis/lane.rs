@@ -135,14 +135,11 @@ impl Router {
         let ask = move |router: Self| {
             move |part: &u16, own: Vec<Counter>, how| {
                 let (router, partition) = (router.clone(), *part);
-                async move { router.part(partition, own, how, within).await }
+                async move { router.part(partition, &own, how, within).await }
             }
         };
         match &parts[..] {
-            [(partition, _)] => {
-                self.part(*partition, counters.to_vec(), atomicity, within)
-                    .await
-            }
+            [(partition, _)] => self.part(*partition, counters, atomicity, within).await,
             _ if atomicity == Atomicity::PerCounter => {
                 apart::each(counters, &parts, atomicity, ask(self.clone())).await
             }
@@ -165,11 +162,11 @@ impl Router {
     async fn part(
         &self,
         partition: u16,
-        counters: Vec<Counter>,
+        counters: &[Counter],
         atomicity: Atomicity,
         within: Duration,
     ) -> Vec<Result<Outcome, StoreError>> {
-        match timeout(within, self.follow(partition, &counters, atomicity)).await {
+        match timeout(within, self.follow(partition, counters, atomicity)).await {
             Ok(Ok(outcomes)) => outcomes,
             Ok(Err(error)) => {
                 if !matches!(error, StoreError::Full | StoreError::ForeignState) {

@@ -9,7 +9,7 @@ use deadpool_redis::redis::{
 use tokio::sync::Mutex;
 
 use crate::{
-    algorithm::{self, MAX, Outcome, Quota},
+    algorithm::{self, Basis, MAX, Outcome, Quota},
     counter::{Atomicity, Counter, Role},
     store::StoreError,
     time::Timestamp,
@@ -38,6 +38,10 @@ const MAX_CLIENTS: &str = "max number of clients";
 
 /// Bytes of one counter in the reply.
 const REPLY: usize = 1 + 6 * 8;
+
+/// What follows them where a refusal says what it is based on.
+const BASIS: usize = 4 * 8;
+const BASED: u8 = 3;
 
 /// The script as this process knows it.
 pub(super) struct Script {
@@ -110,11 +114,25 @@ impl Group<'_> {
     }
 
     fn outcomes(&self, reply: &[u8]) -> Answer {
-        if reply.len() != self.counters() * REPLY {
+        let mut outcomes = Vec::with_capacity(self.counters());
+        let mut rest = reply;
+        while let Some(&status) = rest.first() {
+            let length = if status == BASED {
+                REPLY + BASIS
+            } else {
+                REPLY
+            };
+            let Some((record, after)) = rest.split_at_checked(length) else {
+                break;
+            };
+            outcomes.push(outcome(record));
+            rest = after;
+        }
+        if !rest.is_empty() || outcomes.len() != self.counters() {
             let error = StoreError::Refused("a reply of another length".into());
             return Err(Bounce::Failed(error));
         }
-        Ok(reply.chunks_exact(REPLY).map(outcome).collect())
+        Ok(outcomes)
     }
 }
 
@@ -315,7 +333,7 @@ fn outcome(record: &[u8]) -> Result<Outcome, StoreError> {
     };
     let some = |number: f64| (number >= 0.0).then_some(number as u64);
     match record[0] {
-        status @ (0 | 1) => Ok(Outcome {
+        status @ (0 | 1 | BASED) => Ok(Outcome {
             allowed: status == 1,
             remaining: number(0) as u64,
             reset_after: number(1) as u64,
@@ -324,6 +342,10 @@ fn outcome(record: &[u8]) -> Result<Outcome, StoreError> {
             delay: number(4) as u64,
             used: number(5) as u64,
             source: algorithm::Source::Counter,
+            basis: (status == BASED).then(|| Basis {
+                at: Timestamp::from_micros(number(9) as u64),
+                numbers: [number(6) as u64, number(7) as u64, number(8) as u64],
+            }),
         }),
         _ => Err(StoreError::ForeignState),
     }

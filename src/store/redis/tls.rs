@@ -35,6 +35,8 @@ pub(super) struct Trust {
 
 impl Trust {
     pub(super) fn read(tls: &Tls) -> Result<Self, ConfigError> {
+        // The first provider stays: another one is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let root_cert = match &tls.ca {
             Some(path) => {
                 let text = file(path)?;

@@ -12,6 +12,7 @@ pub(crate) mod quotas;
 pub(crate) mod redis;
 pub(crate) mod rules;
 pub(crate) mod service;
+pub(crate) mod statsd;
 pub(crate) mod stores;
 pub(crate) mod xds;
 

@@ -30,6 +30,7 @@ impl Bench {
             delay: 0,
             used: 0,
             source: Source::Counter,
+            basis: None,
         };
         let mut answers = [Ok(said)];
         self.local.settle(

@@ -1,0 +1,217 @@
+//! What other rooms know and only show: where the rules come from, which of them are not in force as they are
+//! written, and the memory of refusals. Read when somebody asks.
+
+use std::{
+    fmt::Write as _,
+    sync::{Arc, OnceLock},
+};
+
+use arc_swap::ArcSwap;
+
+use super::{
+    exposition::{head, line, typed_head},
+    names::Label,
+};
+use crate::{
+    rules::{
+        CompileError,
+        source::{Instead, Stale, xds},
+    },
+    store::deny_cache::Refusals,
+    time::Clock,
+};
+
+/// Longest text of a version that becomes a label, characters: it is the control plane's own.
+const LONGEST: usize = 200;
+
+/// Most reasons that are shown for one file.
+const REASONS: usize = 20;
+
+/// The state of the rules, as far as somebody has to act on it.
+#[derive(Debug, Default)]
+struct Rules {
+    /// Of what is in force; `None` before the first.
+    hash: Option<u64>,
+    /// What is not in force as it is written, one line each.
+    stale: Vec<String>,
+    /// Files among them.
+    files: usize,
+}
+
+/// Where the figures are.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    rules: ArcSwap<Rules>,
+    xds: OnceLock<(Arc<xds::Status>, Clock)>,
+    refusals: OnceLock<Arc<Refusals>>,
+}
+
+impl Sources {
+    pub(super) fn follow(&self, status: Arc<xds::Status>) {
+        let _ = self.xds.set((status, Clock::system()));
+    }
+
+    pub(super) fn remember(&self, refusals: Arc<Refusals>) {
+        let _ = self.refusals.set(refusals);
+    }
+
+    pub(super) fn loaded(&self, hash: u64) {
+        self.rules.store(Arc::new(Rules {
+            hash: Some(hash),
+            ..Rules::default()
+        }));
+    }
+
+    /// Some files are not in force as they are written.
+    pub(super) fn stale(&self, stale: &[Stale]) {
+        let mut lines = Vec::new();
+        for stale in stale {
+            let instead = match stale.instead {
+                Instead::LastGood => "stale, as it last was",
+                Instead::Nothing => "stale, not in force at all",
+            };
+            for mistake in stale.mistakes.iter().take(REASONS) {
+                lines.push(format!("# {instead}: {}", one_line(&mistake.to_string())));
+            }
+        }
+        self.set_stale(lines, stale.len());
+    }
+
+    /// Nothing was taken: what is in force stays as a whole.
+    pub(super) fn refused(&self, error: &CompileError) {
+        let mut files: Vec<&str> = error
+            .mistakes
+            .iter()
+            .map(|mistake| &*mistake.place.file)
+            .collect();
+        files.sort_unstable();
+        files.dedup();
+        let lines = error.mistakes.iter().take(REASONS).map(|mistake| {
+            format!(
+                "# stale, all as they last were: {}",
+                one_line(&mistake.to_string())
+            )
+        });
+        self.set_stale(lines.collect(), files.len());
+    }
+
+    fn set_stale(&self, stale: Vec<String>, files: usize) {
+        let hash = self.rules.load().hash;
+        self.rules.store(Arc::new(Rules { hash, stale, files }));
+    }
+
+    /// What is not in force as it is written, as lines; empty when all is.
+    pub(super) fn stale_lines(&self) -> String {
+        let mut text = String::new();
+        for line in &self.rules.load().stale {
+            text.push_str(line);
+            text.push('\n');
+        }
+        text
+    }
+
+    /// The reference's gauges, by their statsd names.
+    pub(super) fn gauges(&self) -> Vec<(String, u64)> {
+        let Some(refusals) = self.refusals.get() else {
+            return Vec::new();
+        };
+        let hits = refusals.hits();
+        let misses = refusals.misses();
+        // The reference's cache has more figures. Here entries make room unseen, and a look takes no measurable time.
+        [
+            ("averageAccessTime", 0),
+            ("entryCount", refusals.len() as u64),
+            ("evacuateCount", 0),
+            ("expiredCount", refusals.expired()),
+            ("hitCount", hits),
+            ("lookupCount", hits + misses),
+            ("missCount", misses),
+            ("overwriteCount", 0),
+        ]
+        .into_iter()
+        .map(|(name, value)| (format!("ratelimit.localcache.{name}"), value))
+        .collect()
+    }
+
+    pub(super) fn prometheus(&self, text: &mut String) {
+        let rules = self.rules.load();
+        let name = "palang_rules_stale_files";
+        typed_head(
+            text,
+            name,
+            "Rule files that are not in force as they are written",
+            "gauge",
+        );
+        line(text, name, rules.files);
+        if let Some(hash) = rules.hash {
+            let name = "palang_rules_info";
+            typed_head(text, name, "The rules in force", "gauge");
+            let _ = writeln!(text, "{name}{{hash=\"{hash:016x}\"}} 1");
+        }
+        for (name, now) in self.gauges() {
+            let name = name.replace('.', "_");
+            typed_head(text, &name, "Figure of the memory of refusals", "gauge");
+            line(text, &name, now);
+        }
+        if let Some((status, clock)) = self.xds.get() {
+            xds(text, status, clock);
+        }
+    }
+}
+
+fn xds(text: &mut String, status: &xds::Status, clock: &Clock) {
+    let name = "palang_xds_connected";
+    typed_head(
+        text,
+        name,
+        "Whether there is a stream to the control plane",
+        "gauge",
+    );
+    line(text, name, u8::from(status.connected()));
+    if let Some(updated) = status.updated() {
+        let age = clock.now().as_micros().saturating_sub(updated.as_micros());
+        let name = "palang_xds_last_update_age_seconds";
+        typed_head(
+            text,
+            name,
+            "Time since the control plane's rules were last accepted",
+            "gauge",
+        );
+        line(text, name, age as f64 / 1e6);
+    }
+    if let Some(version) = status.version() {
+        let version: String = version.chars().take(LONGEST).collect();
+        let name = "palang_xds_version_info";
+        typed_head(
+            text,
+            name,
+            "The control plane's name for the rules in force",
+            "gauge",
+        );
+        let _ = writeln!(text, "{name}{{version=\"{}\"}} 1", Label(&version));
+    }
+    for (name, help, value) in [
+        (
+            "palang_xds_accepted_total",
+            "Pushes of the control plane that were accepted",
+            status.accepted(),
+        ),
+        (
+            "palang_xds_rejected_total",
+            "Pushes of the control plane that were refused",
+            status.rejected(),
+        ),
+        (
+            "palang_xds_streams_total",
+            "Streams to the control plane since the start",
+            status.streams(),
+        ),
+    ] {
+        head(text, name, help);
+        line(text, name, value);
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.replace(['\n', '\r'], " ")
+}
