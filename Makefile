@@ -24,7 +24,7 @@ bench: ## Measure against a bare tonic server, about 4 minutes (BENCH_ROUNDS, BE
 	cargo bench --locked --bench instructions
 
 soak: tools ## Mixed faults at load, 10 minutes or SOAK_SECONDS: answered, by policy, late, lost, memory
-	cargo test --locked --release --test suite -- --ignored --nocapture --exact failure_soak::soak
+	SOAK_SECONDS=$${SOAK_SECONDS:-600} cargo test --locked --release --test suite -- --nocapture --exact failure_soak::soak
 
 check: fmt lint doc ## Format, lints and docs, all of them strict
 
