@@ -43,6 +43,8 @@ pub(super) struct Node {
     /// Looks a server up again that is thought to be well.
     check: std::sync::Mutex<Option<JoinHandle<()>>>,
     dials: Dials,
+    /// A connection failed since one was last made.
+    troubled: AtomicBool,
     pub(super) script: Script,
     calls: AtomicU64,
     requests: AtomicU64,
@@ -75,6 +77,7 @@ impl Node {
             check: std::sync::Mutex::new(None),
             // The store's clock may be a test's, which stands still.
             dials: Dials::new(access.connections(), Clock::system()),
+            troubled: AtomicBool::new(false),
             access,
             script: Script::new(),
             calls: AtomicU64::new(0),
@@ -86,9 +89,13 @@ impl Node {
     /// A connection that answered a PING just now, or is new. Of new ones there are few each second.
     pub(super) async fn checkout(self: &Arc<Self>) -> Result<(Connection, Arc<Place>), StoreError> {
         let place = self.place().await?;
-        // With more lines than connections the wait may be for one that is there already.
-        let made = self.may_hold(self.access.connections()) && place.pool.status().available == 0;
-        if made && !self.dials.pass() {
+        // Only what takes the place of a connection that failed is counted: lines that lend each other theirs make a
+        // few at once, and not again.
+        if place.pool.status().available == 0
+            && self.troubled.swap(false, Ordering::Relaxed)
+            && !self.dials.pass()
+        {
+            self.troubled.store(true, Ordering::Relaxed);
             return Err(StoreError::Unavailable(
                 "too many connections were made just now".into(),
             ));
@@ -125,6 +132,7 @@ impl Node {
     /// The server failed in a way that may mean it is elsewhere now.
     pub(super) fn doubt(&self, place: &Place) {
         place.doubted.store(true, Ordering::Relaxed);
+        self.troubled.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn line_started(&self) {
