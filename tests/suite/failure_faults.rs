@@ -42,7 +42,7 @@ descriptors:
 pub(crate) const BUDGET: Duration = Duration::from_millis(200);
 
 /// What such a machine may add to a time that is kept.
-const SLACK: Duration = Duration::from_millis(250);
+const SLACK: Duration = Duration::from_millis(500);
 
 /// From the end of a fault to full service.
 const RECOVERY: Duration = Duration::from_secs(3);
