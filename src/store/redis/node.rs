@@ -62,6 +62,8 @@ pub(super) struct Place {
     login: Login,
     pool: Pool,
     doubted: AtomicBool,
+    /// The script was put there, or that was tried, when we first connected.
+    greeted: AtomicBool,
 }
 
 impl Node {
@@ -95,7 +97,13 @@ impl Node {
             ));
         }
         match pool::checkout(&place.pool).await {
-            Ok(connection) => Ok((connection, place)),
+            Ok(mut connection) => {
+                if !place.greeted.swap(true, Ordering::Relaxed) {
+                    // If that fails, the first call that needs it finds out and tells its callers.
+                    let _ = self.script.put(&mut connection).await;
+                }
+                Ok((connection, place))
+            }
             Err(error) => {
                 self.doubt(&place);
                 Err(error)
@@ -239,6 +247,7 @@ impl Node {
             login,
             pool,
             doubted: AtomicBool::new(false),
+            greeted: AtomicBool::new(false),
         });
         self.place.store(Some(Arc::clone(&place)));
         Ok(place)
