@@ -253,6 +253,7 @@ impl Metrics {
 
     /// The series of each rule, in the order of [`Rules::rules`].
     pub fn series(&self, rules: &Rules) -> Vec<Arc<RuleSeries>> {
+        self.catalogue.make_room(rules.rules().len());
         let mut series = vec![Arc::default(); rules.rules().len()];
         for (domain, id) in rules.placed() {
             let rule = rules.rule(id);
