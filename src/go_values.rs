@@ -132,6 +132,18 @@ pub fn duration(text: &str) -> Result<Duration, Malformed> {
     Ok(Duration::from_nanos(nanos))
 }
 
+/// A time that bounds something, of which Go programs let 0 mean that there is no bound: a year, then.
+///
+/// # Errors
+/// As [`duration`].
+pub fn bound(text: &str) -> Result<Duration, Malformed> {
+    let time = duration(text)?;
+    Ok(if time.is_zero() { UNBOUNDED } else { time })
+}
+
+/// Longer than any process waits, and short enough to be added to any time.
+const UNBOUNDED: Duration = Duration::from_secs(365 * 24 * 3_600);
+
 /// `digits` (with or without a fraction) times `scale`, without going through a float.
 fn scaled(digits: &str, scale: u128) -> Option<u128> {
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
@@ -283,6 +295,14 @@ mod tests {
         ] {
             assert!(duration(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_bound_of_0_is_none() {
+        assert_eq!(bound("150ms"), Ok(Duration::from_millis(150)));
+        assert!(bound("0").is_ok_and(|time| time > Duration::from_secs(24 * 3_600)));
+        assert_eq!(bound("0s"), bound("0"));
+        assert!(bound("-1s").is_err());
     }
 
     #[test]

@@ -49,12 +49,12 @@ pub(super) struct Args {
     /// Domain to ask for
     #[arg(long)]
     domain: String,
-    /// Entries of one descriptor, outermost first; once for each descriptor
+    /// Entries of one descriptor, outermost first; once for each descriptor. A comma in a value is written \,
     #[arg(long = "descriptor", alias = "descriptors", required = true, value_name = "KEY=VALUE,...", value_parser = descriptor)]
     descriptors: Vec<RateLimitDescriptor>,
-    /// Hits to take; 0 looks without counting [default: 1]
-    #[arg(long, value_parser = go_values::integer)]
-    hits: Option<u64>,
+    /// Hits to take; 0 looks without counting, a negative number gives back [default: 1]
+    #[arg(long, allow_hyphen_values = true, value_parser = hits)]
+    hits: Option<i64>,
     /// Print the answer as JSON
     #[arg(long)]
     json: bool,
@@ -101,7 +101,8 @@ async fn ask(args: Args) -> anyhow::Result<RateLimitResponse> {
         .descriptors
         .into_iter()
         .map(|descriptor| RateLimitDescriptor {
-            hits_addend: args.hits,
+            hits_addend: args.hits.map(i64::unsigned_abs),
+            is_negative_hits: args.hits.is_some_and(|hits| hits < 0),
             ..descriptor
         });
     let request = RateLimitRequest {
@@ -119,16 +120,16 @@ async fn ask(args: Args) -> anyhow::Result<RateLimitResponse> {
 }
 
 fn descriptor(text: &str) -> Result<RateLimitDescriptor, Malformed> {
-    let entries = text
-        .split(',')
+    let entries: Vec<Entry> = pieces(text)
+        .into_iter()
         .map(|entry| {
-            let (key, value) = entry.split_once('=').unwrap_or((entry, ""));
+            let (key, value) = entry.split_once('=').unwrap_or((&entry, ""));
             Entry {
                 key: key.to_owned(),
                 value: value.to_owned(),
             }
         })
-        .collect::<Vec<_>>();
+        .collect();
     if entries.iter().any(|entry| entry.key.is_empty()) {
         return Err(Malformed::new(
             "expected key=value, or several separated by commas",
@@ -138,6 +139,37 @@ fn descriptor(text: &str) -> Result<RateLimitDescriptor, Malformed> {
         entries,
         ..RateLimitDescriptor::default()
     })
+}
+
+/// The parts between commas; `\\,` is a comma of the text itself.
+fn pieces(text: &str) -> Vec<String> {
+    let mut pieces = vec![String::new()];
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        let letter = match letter {
+            '\\' if letters.next_if_eq(&',').is_some() => ',',
+            ',' => {
+                pieces.push(String::new());
+                continue;
+            }
+            letter => letter,
+        };
+        if let Some(piece) = pieces.last_mut() {
+            piece.push(letter);
+        }
+    }
+    pieces
+}
+
+/// Hits to take, or with a minus to give back.
+fn hits(text: &str) -> Result<i64, Malformed> {
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => (-1, digits),
+        None => (1, text),
+    };
+    let hits = i64::try_from(go_values::integer(digits)?)
+        .map_err(|_| Malformed::new("expected a number below 2^63"))?;
+    Ok(sign * hits)
 }
 
 fn shown(descriptor: &RateLimitDescriptor) -> String {
@@ -248,6 +280,12 @@ mod tests {
         let two = descriptor("route=draw,user=a=b").unwrap();
         assert_eq!(shown(&two), "route=draw, user=a=b");
         assert_eq!(shown(&descriptor("ip").unwrap()), "ip=");
+        assert_eq!(
+            shown(&descriptor(r"a=b\,c,d=e\f").unwrap()),
+            r"a=b,c, d=e\f"
+        );
+        assert_eq!((hits("3").unwrap(), hits("-3").unwrap()), (3, -3));
+        assert!(hits("--3").is_err() && hits("").is_err());
         assert!(descriptor("=x").is_err());
         assert!(descriptor("").is_err());
     }

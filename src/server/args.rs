@@ -48,11 +48,12 @@ pub struct Args {
     /// Most open connections of a port; one more is closed at once.
     #[arg(long, env = "MAX_CONNECTIONS", default_value = "10000", value_parser = go_values::count)]
     pub max_connections: usize,
-    /// Age at which a gRPC connection is asked to go (give or take 10 %), so that clients spread over new replicas.
-    #[arg(long, env = "GRPC_MAX_CONNECTION_AGE", default_value = "30m", value_parser = age)]
+    /// Age at which a gRPC connection is asked to go (give or take 10 %), so that clients spread over new replicas; 0
+    /// asks none.
+    #[arg(long, env = "GRPC_MAX_CONNECTION_AGE", default_value = "30m", value_parser = go_values::bound)]
     pub grpc_max_connection_age: Duration,
     /// Time such a connection then has to finish its calls.
-    #[arg(long, env = "GRPC_MAX_CONNECTION_AGE_GRACE", default_value = "1m", value_parser = go_values::duration)]
+    #[arg(long, env = "GRPC_MAX_CONNECTION_AGE_GRACE", default_value = "1m", value_parser = go_values::bound)]
     pub grpc_max_connection_age_grace: Duration,
     /// What operators may change.
     #[command(flatten)]
@@ -161,11 +162,4 @@ fn path(text: &str) -> Result<String, Malformed> {
     } else {
         Err(Malformed::new("expected a path such as /metrics"))
     }
-}
-
-fn age(text: &str) -> Result<Duration, Malformed> {
-    go_values::duration(text)
-        .ok()
-        .filter(|age| !age.is_zero())
-        .ok_or_else(|| Malformed::new("expected a duration of more than 0, such as 30m"))
 }

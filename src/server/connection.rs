@@ -23,7 +23,7 @@ use tokio::{
 };
 use tower::Service;
 
-use super::{drain::Drain, socket::Socket, tls::Tls, unary::Body};
+use super::{drain::Drain, flood::Flood, socket::Socket, tls::Tls, unary::Body};
 use crate::time::jittered;
 
 /// Time a connection has to send its first byte.
@@ -178,6 +178,10 @@ async fn drive<C: GracefulConnection>(connection: C, busy: &Busy, age: Option<Ag
     };
     tokio::select! {
         _ended = connection.as_mut() => return,
+        () = busy.0.flood.seen() => {
+            tracing::warn!("a connection that does little but reset its calls is closed");
+            return;
+        }
         () = drain.begun() => {}
         () = old => {}
     }
@@ -202,12 +206,22 @@ async fn drive<C: GracefulConnection>(connection: C, busy: &Busy, age: Option<Ag
 
 /// The calls of one connection that are in flight.
 #[derive(Clone, Debug, Default)]
-struct Busy(Arc<AtomicUsize>);
+struct Busy(Arc<Calls>);
+
+#[derive(Debug, Default)]
+struct Calls {
+    in_flight: AtomicUsize,
+    answered: AtomicUsize,
+    flood: Flood,
+}
 
 impl Busy {
     fn begin(&self) -> InFlight {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        InFlight(self.clone())
+        self.0.in_flight.fetch_add(1, Ordering::Relaxed);
+        InFlight {
+            busy: self.clone(),
+            answered: false,
+        }
     }
 
     /// Waits until nothing has been in flight for that long.
@@ -216,7 +230,7 @@ impl Busy {
         let mut idle = 0;
         while idle < STEPS {
             sleep(time / STEPS).await;
-            idle = if self.0.load(Ordering::Relaxed) == 0 {
+            idle = if self.0.in_flight.load(Ordering::Relaxed) == 0 {
                 idle + 1
             } else {
                 0
@@ -225,11 +239,20 @@ impl Busy {
     }
 }
 
-struct InFlight(Busy);
+struct InFlight {
+    busy: Busy,
+    answered: bool,
+}
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
+        let calls = &self.busy.0;
+        calls.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if self.answered {
+            calls.answered.fetch_add(1, Ordering::Relaxed);
+        } else {
+            calls.flood.reset(&calls.answered);
+        }
     }
 }
 
@@ -273,6 +296,9 @@ impl<F: Future> Future for Counting<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        self.project().answer.poll(context)
+        let own = self.project();
+        let answer = own.answer.poll(context);
+        own.in_flight.answered |= answer.is_ready();
+        answer
     }
 }

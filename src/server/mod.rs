@@ -10,6 +10,7 @@ mod drain;
 mod figures;
 #[cfg(test)]
 mod fixtures;
+mod flood;
 mod headers;
 mod health;
 mod http;

@@ -52,7 +52,10 @@ where
     let mut received = Received::default();
     // To the end, also when the message is there already: what is left unread would hold up the connection.
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| malformed("the call was cut off"))?;
+        let Ok(frame) = frame else {
+            // The call was reset, or its connection is gone. Nobody waits for an answer, and it shall not count as one.
+            return std::future::pending().await;
+        };
         if let Ok(data) = frame.into_data() {
             received.push(data);
         }

@@ -153,7 +153,7 @@ pub(super) const THEIRS: &[Theirs] = &[
     differs(
         "LOCAL_CACHE_SIZE_IN_BYTES",
         "0",
-        "exact: a raised limit admits at once",
+        "exact, a raised limit admits at once; so it is on (8 MiB) in front of Redis unless this is 0",
     ),
     same("NEAR_LIMIT_RATIO", "0.8"),
     same("CACHE_KEY_PREFIX", ""),

@@ -45,7 +45,7 @@ pub struct RedisArgs {
     #[arg(long, env = "REDIS_POOL_SIZE", default_value = "10", value_parser = go_values::count)]
     pub redis_pool_size: usize,
     /// Longest time to connect to Redis.
-    #[arg(long, env = "REDIS_TIMEOUT", default_value = "1s", value_parser = go_values::duration)]
+    #[arg(long, env = "REDIS_TIMEOUT", default_value = "1s", value_parser = connect_time)]
     pub redis_timeout: Duration,
     /// Connect by TLS.
     #[arg(long, env = "REDIS_TLS", default_value = "false", value_parser = go_values::boolean,
@@ -122,7 +122,7 @@ pub struct PerSecondArgs {
     #[arg(long, env = "REDIS_PERSECOND_POOL_SIZE", default_value = "10", value_parser = go_values::count)]
     pub redis_persecond_pool_size: usize,
     /// As REDIS_TIMEOUT.
-    #[arg(long, env = "REDIS_PERSECOND_TIMEOUT", default_value = "1s", value_parser = go_values::duration)]
+    #[arg(long, env = "REDIS_PERSECOND_TIMEOUT", default_value = "1s", value_parser = connect_time)]
     pub redis_persecond_timeout: Duration,
     /// As REDIS_TLS.
     #[arg(long, env = "REDIS_PERSECOND_TLS", default_value = "false", value_parser = go_values::boolean,
@@ -261,4 +261,14 @@ fn socket_type(text: &str) -> Result<SocketType, Malformed> {
         "unix" => Ok(SocketType::Unix),
         _ => Err(Malformed::new("expected tcp or unix")),
     }
+}
+
+/// Time to connect. As in Go, 0 leaves it to the system: Linux gives up after about this time.
+fn connect_time(text: &str) -> Result<Duration, Malformed> {
+    let time = go_values::duration(text)?;
+    Ok(if time.is_zero() {
+        Duration::from_secs(127)
+    } else {
+        time
+    })
 }

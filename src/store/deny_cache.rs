@@ -12,13 +12,7 @@
 //! they would have refused. A fixed window's refused hits are not counted while they are refused from here, where the
 //! reference counts them: they change no decision within that window, except for a limit raised in it.
 
-use std::{
-    borrow::Cow,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{borrow::Cow, sync::Arc};
 
 use quick_cache::{Weighter, sync::Cache};
 
@@ -47,9 +41,6 @@ pub struct DenyCache<S> {
 pub struct Refusals {
     entries: Cache<CounterKey, Entry, ByBytes>,
     clock: Clock,
-    hits: AtomicU64,
-    misses: AtomicU64,
-    expired: AtomicU64,
 }
 
 #[derive(Clone, Debug)]
@@ -95,25 +86,7 @@ impl Refusals {
         Self {
             entries: Cache::with_weighter(entries.max(1), bytes, ByBytes),
             clock,
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
-            expired: AtomicU64::new(0),
         }
-    }
-
-    /// Counters that were answered from here.
-    pub fn hits(&self) -> u64 {
-        self.hits.load(Ordering::Relaxed)
-    }
-
-    /// Counters that the store had to be asked for.
-    pub fn misses(&self) -> u64 {
-        self.misses.load(Ordering::Relaxed)
-    }
-
-    /// Entries that were found to hold no longer.
-    pub fn expired(&self) -> u64 {
-        self.expired.load(Ordering::Relaxed)
     }
 
     /// Entries kept now.
@@ -152,7 +125,6 @@ impl Refusals {
                 .map_or(Recalled::Unsure, Recalled::Refused),
             Some(_) => Recalled::Unsure,
             None => {
-                self.expired.fetch_add(1, Ordering::Relaxed);
                 self.entries.remove(&counter.key);
                 Recalled::Nothing
             }
@@ -191,19 +163,6 @@ impl Refusals {
         } else if known && counter.hits > 0 {
             // There was room for less, which is taken now.
             self.forget(counter);
-        }
-    }
-
-    /// Counts what came of looking for them all, once for each counter as the reference does.
-    fn count(&self, recalled: &[Recalled]) {
-        let hits = recalled
-            .iter()
-            .filter(|recalled| matches!(recalled, Recalled::Refused(_)))
-            .count();
-        for (counter, looks) in [(&self.hits, hits), (&self.misses, recalled.len() - hits)] {
-            if looks > 0 {
-                counter.fetch_add(looks as u64, Ordering::Relaxed);
-            }
         }
     }
 
@@ -294,7 +253,6 @@ impl<S: Store> Store for DenyCache<S> {
         } else {
             recalled
         };
-        refusals.count(&recalled);
         let asked: Cow<'_, [Counter]> = if recalled.iter().any(is_refused) {
             let open = counters.iter().zip(&recalled);
             open.filter(|(_, recalled)| !is_refused(recalled))

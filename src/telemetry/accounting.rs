@@ -42,6 +42,7 @@ pub struct Times {
 impl Metrics {
     /// The instruments of these rules, which are in force from now on.
     pub fn in_force(&self, rules: &Rules) -> RuleHandles {
+        self.catalogue.make_room(rules.rules().len());
         let mut series = vec![Arc::default(); rules.rules().len()];
         for (domain, id) in rules.placed() {
             let rule = rules.rule(id);
@@ -117,6 +118,7 @@ impl Metrics {
                 }
                 continue;
             };
+            self.sources.answered(outcome.source);
             let counter = &plan.counters[*counter];
             let decided = Decided {
                 quota: counter.quota,

@@ -22,7 +22,11 @@ pub(super) const OTHER: &str = "other";
 /// Series of one domain, by the text of each level.
 type ByLevels = HashMap<Box<[Box<str>]>, Arc<RuleSeries>>;
 
-/// The series, by domain and levels. Series are never taken away: a counter that vanishes reads as a reset.
+/// Series of rules that are no longer in force and are kept all the same.
+const GONE: usize = 10_000;
+
+/// The series, by domain and levels. A rule that goes leaves its series behind, since it may come back and a counter
+/// that vanishes reads as a reset; but not more than [`GONE`] of them.
 #[derive(Debug)]
 pub(super) struct Catalogue {
     /// Made by rules: as many as operators wrote.
@@ -64,6 +68,20 @@ impl Catalogue {
                 .entry(levels.into())
                 .or_default(),
         )
+    }
+
+    /// Makes room for `rules` series: where too many are of rules that are gone, those go.
+    pub(super) fn make_room(&self, rules: usize) {
+        let mut series = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+        let kept: usize = series.values().map(HashMap::len).sum();
+        if kept <= 2 * rules + GONE {
+            return;
+        }
+        // What is in force holds its series.
+        for levels in series.values_mut() {
+            levels.retain(|_, series| Arc::strong_count(series) > 1);
+        }
+        series.retain(|_, levels| !levels.is_empty());
     }
 
     /// Hands the series of that request text to `add`, or the one for all others when there is no room.
@@ -109,6 +127,15 @@ impl Catalogue {
             self.unknown_others
                 .fetch_add(descriptors, Ordering::Relaxed);
             return;
+        }
+        if !unknown.contains_key(domain) {
+            // Once for each name, and for so many names only.
+            let domain: String = domain
+                .chars()
+                .take(64)
+                .flat_map(char::escape_debug)
+                .collect();
+            tracing::warn!(domain, "no rules for this domain: its requests pass");
         }
         unknown
             .entry(domain.into())
@@ -173,6 +200,26 @@ mod tests {
         let mut seen = 0;
         catalogue.each(|_, _, _| seen += 1);
         assert_eq!(seen, 2, "the series for all others shows once it has hits");
+    }
+
+    #[test]
+    fn series_of_rules_that_are_gone_are_bounded() {
+        let catalogue = Catalogue::new(10);
+        let in_force = catalogue.of_rule("d", &["kept".into()]);
+        for number in 0..3 * GONE {
+            catalogue.make_room(1);
+            catalogue.of_rule("d", &[number.to_string().into()]);
+        }
+        let kept: usize = catalogue
+            .rules
+            .read()
+            .unwrap()
+            .values()
+            .map(HashMap::len)
+            .sum();
+        assert!(kept <= GONE + 3, "{kept}");
+        let again = catalogue.of_rule("d", &["kept".into()]);
+        assert!(Arc::ptr_eq(&in_force, &again));
     }
 
     #[test]

@@ -35,11 +35,7 @@ use super::{
 use crate::{
     counter::OnFailure,
     go_values::{self, Malformed},
-    rules::{
-        CompileError, Rules,
-        source::{Stale, xds},
-    },
-    store::{deny_cache::Refusals, guard},
+    store::guard,
     time::{Clock, Timestamp},
 };
 
@@ -357,39 +353,6 @@ impl Metrics {
         stores.push((name, guard));
     }
 
-    /// Counts rules that were put in force.
-    pub fn rules_loaded(&self, rules: &Rules) {
-        self.own.loaded(self.clock.now());
-        self.sources.loaded(rules.hash());
-    }
-
-    /// Counts rules that were refused.
-    pub fn rules_refused(&self, error: &CompileError) {
-        self.own.refused();
-        self.sources.refused(error);
-    }
-
-    /// Counts a load that left these files as they last were. Comes after the rules it did load.
-    pub fn rules_stale(&self, stale: &[Stale]) {
-        self.own.refused();
-        self.sources.stale(stale);
-    }
-
-    /// What of the rules is not in force as it is written, one line each; empty when all is.
-    pub fn stale_rules(&self) -> String {
-        self.sources.stale_lines()
-    }
-
-    /// Shows how the stream of the control plane is doing from now on.
-    pub fn show_xds(&self, status: Arc<xds::Status>) {
-        self.sources.follow(status);
-    }
-
-    /// Shows the memory of refusals from now on.
-    pub fn show_refusals(&self, refusals: Arc<Refusals>) {
-        self.sources.remember(refusals);
-    }
-
     /// Shows that worker's connections from now on, be there none.
     pub fn worker(&self, worker: usize) {
         self.of_worker(worker).set(0);
@@ -454,7 +417,9 @@ impl Metrics {
     /// The same in OpenMetrics, with traces beside the counters of refusals.
     pub fn openmetrics(&self) -> String {
         // A counter must have `_total` there, which the reference's have not; for ours it is no part of the name.
-        let mut text = exposition::prometheus(self).replace(" counter\n", " unknown\n");
+        let mut text = exposition::prometheus(self)
+            .replace(" counter\n", " unknown\n")
+            .replace(" untyped\n", " unknown\n");
         // A String takes every write.
         let _ = text::encode(&mut text, &self.registry);
         text

@@ -151,10 +151,8 @@ async fn a_real_prometheus_reads_the_series_that_dashboards_ask_for() {
     assert!(memory.is_some_and(|bytes| bytes > 1e6), "{memory:?}");
 }
 
-/// The reference's counters lack the ending `_total`, and dashboards ask for them by their names: that is the one
-/// opinion of the tool that we do not follow.
 #[tokio::test]
-async fn promtool_finds_nothing_but_the_references_names() {
+async fn promtool_finds_nothing_wrong() {
     let dir = tempfile::tempdir().expect("a directory");
     let process = service(&dir).await;
     let metrics = get(process.address("metrics").await, "/metrics").await.body;
@@ -172,13 +170,5 @@ async fn promtool_finds_nothing_but_the_references_names() {
         .expect("promtool reads");
     let output = tool.wait_with_output().expect("promtool ends");
     let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
-    let others: Vec<&str> = said
-        .lines()
-        .filter(|line| {
-            !(line.starts_with("ratelimit_service_")
-                && line.ends_with("counter metrics should have \"_total\" suffix"))
-        })
-        .collect();
-    assert!(others.is_empty(), "{others:#?}");
-    assert!(output.status.code() != Some(1), "it can be read: {said}");
+    assert!(output.status.success() && said.is_empty(), "{said}");
 }

@@ -361,3 +361,38 @@ async fn a_slot_moves_under_load_without_a_failed_call() {
     }
     assert!(redis.figures().layouts <= 12, "{:?}", redis.figures());
 }
+
+#[tokio::test]
+async fn a_cluster_that_is_not_there_fails_at_once() {
+    let redis = connect(Config {
+        kind: Kind::Cluster,
+        url: "127.0.0.1:1,127.0.0.1:2".to_owned(),
+        timeout: Duration::from_secs(5),
+        ..Config::default()
+    });
+    let lane = redis.lane();
+    let begun = Instant::now();
+    let tasks: Vec<_> = (0..64u64)
+        .map(|task| {
+            let lane = lane.clone();
+            tokio::spawn(async move {
+                let mut slowest = Duration::ZERO;
+                // Over several questions for the layout.
+                while begun.elapsed() < Duration::from_millis(2_500) {
+                    let started = Instant::now();
+                    let outcome = one(&lane, counter(&format!("k{task}"), yearly(9), 1)).await;
+                    assert!(outcome.is_err(), "{outcome:?}");
+                    slowest = slowest.max(started.elapsed());
+                    tokio::task::yield_now().await;
+                }
+                slowest
+            })
+        })
+        .collect();
+    let mut slowest = Duration::ZERO;
+    for task in tasks {
+        slowest = slowest.max(task.await.expect("runs"));
+    }
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    assert!(redis.figures().layouts <= 4);
+}

@@ -17,8 +17,8 @@ use tokio::net::TcpStream;
 use crate::server_harness::{Server, descriptor, request};
 
 const OK: &str = "0";
+const INVALID_ARGUMENT: &str = "3";
 const UNIMPLEMENTED: &str = "12";
-const INTERNAL: &str = "13";
 
 /// The status of a call whose body comes in these pieces.
 async fn status(server: &Server, method: &str, pieces: &[&[u8]]) -> String {
@@ -62,10 +62,14 @@ async fn a_call_is_one_whole_message_in_any_pieces() {
     for (what, pieces, expected) in [
         ("one piece", &[&framed[..]][..], OK),
         ("each byte alone", &bytes, OK),
-        ("nothing", &[], INTERNAL),
-        ("no whole prefix", &[&framed[..4]], INTERNAL),
-        ("cut short", &[&framed[..framed.len() - 1]], INTERNAL),
-        ("two messages", &[&twice], INTERNAL),
+        ("nothing", &[], INVALID_ARGUMENT),
+        ("no whole prefix", &[&framed[..4]], INVALID_ARGUMENT),
+        (
+            "cut short",
+            &[&framed[..framed.len() - 1]],
+            INVALID_ARGUMENT,
+        ),
+        ("two messages", &[&twice], INVALID_ARGUMENT),
         ("compressed", &[&compressed], UNIMPLEMENTED),
     ] {
         let found = status(&server, "ShouldRateLimit", pieces).await;

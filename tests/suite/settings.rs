@@ -214,3 +214,39 @@ async fn a_log_line_has_the_references_keys() {
         "RFC 3339: {time}"
     );
 }
+
+/// In Go no bound is written as 0.
+#[tokio::test]
+async fn a_bound_of_0_is_none() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("rules.yaml"), RULES).expect("written");
+    let redis = crate::support::redis::RedisServer::start();
+    let url = format!("127.0.0.1:{}", redis.open_port());
+    let process = Process::start(
+        &["serve"],
+        &[
+            ("PALANG_RULES", dir.path().to_str().expect("UTF-8")),
+            ("REDIS_URL", &url),
+            ("REDIS_TIMEOUT", "0"),
+            ("STORE_TIMEOUT", "5s"),
+            ("GRPC_MAX_CONNECTION_AGE", "0"),
+            ("GRPC_MAX_CONNECTION_AGE_GRACE", "0s"),
+        ],
+    );
+    let http = process.address("http").await;
+    eventually("a decision", async || {
+        (post(http, "/json", ASK).await.status == 200).then_some(())
+    })
+    .await;
+    let grpc = process.address("grpc").await;
+    let channel = crate::server_harness::connect(grpc).await;
+    let mut client = palang::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient::new(channel);
+    for _ in 0..3 {
+        let request =
+            crate::server_harness::request(vec![crate::server_harness::descriptor("k", "v")]);
+        client
+            .should_rate_limit(request)
+            .await
+            .expect("the connection stays");
+    }
+}

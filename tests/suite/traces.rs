@@ -391,10 +391,10 @@ async fn a_real_prometheus_reads_everything_and_keeps_the_trace() {
         .await;
     }
     for (query, expected) in [
-        ("palang_rate_limit_exceeded_total", "1"),
+        ("sum(palang_rate_limit_exceeded_total)", "1"),
         ("palang_decision_duration_seconds_count", "2"),
-        ("palang_configured_limit", "1"),
-        ("ratelimit_service_rate_limit_over_limit", "1"),
+        ("min(palang_configured_limit)", "1"),
+        ("sum(ratelimit_service_rate_limit_over_limit)", "1"),
         ("up", "1"),
     ] {
         eventually(query, async || {

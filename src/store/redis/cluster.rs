@@ -124,10 +124,14 @@ impl Cluster {
             if let Some(owner) = owner {
                 return Ok((owner, round));
             }
-            let asked = self.refresh();
-            if !asked {
+            if let Some(error) = error {
+                // For those who come later.
+                self.refresh();
+                return Err(error);
+            }
+            if !self.refresh() && !layouts.has_changed().unwrap_or(false) {
                 // It was asked just now, and nobody has the partition.
-                return Err(error.unwrap_or_else(|| StoreError::Refused("CLUSTERDOWN".into())));
+                return Err(StoreError::Refused("CLUSTERDOWN".into()));
             }
             if layouts.changed().await.is_err() {
                 return Err(StoreError::Unavailable("the cluster is gone".into()));

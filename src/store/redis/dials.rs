@@ -1,4 +1,4 @@
-//! How often connections are made: an outage must not become a storm of them.
+//! How often connections are made while a server is in trouble: an outage must not become a storm of them.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -17,10 +17,15 @@ pub(super) struct Dials {
     saved: Mutex<Saved>,
 }
 
+/// How long after a failure a server is taken to be in trouble, microseconds. A sound one may be dialled freely.
+const TROUBLE: u64 = 2 * SECOND;
+
 #[derive(Debug)]
 struct Saved {
     micros: u64,
     at: u64,
+    /// When a call failed last.
+    failed: Option<u64>,
 }
 
 impl Dials {
@@ -32,6 +37,7 @@ impl Dials {
             saved: Mutex::new(Saved {
                 micros: most,
                 at: clock.now().as_micros(),
+                failed: None,
             }),
             clock,
             cost,
@@ -39,10 +45,21 @@ impl Dials {
         }
     }
 
+    /// A call failed in a way that may mean trouble for all.
+    pub(super) fn failed(&self) {
+        let now = self.clock.now().as_micros();
+        let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        saved.failed = Some(now);
+    }
+
     /// May one be made now? It counts as made then.
     pub(super) fn pass(&self) -> bool {
         let now = self.clock.now().as_micros();
         let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        let sound = |failed: u64| now.saturating_sub(failed) >= TROUBLE;
+        if saved.failed.is_none_or(sound) {
+            return true;
+        }
         saved.micros = saved
             .micros
             .saturating_add(now.saturating_sub(saved.at))
@@ -66,10 +83,13 @@ mod tests {
         let clock = Clock::manual(Timestamp::from_micros(SECOND));
         let dials = Dials::new(3, clock.clone());
         let made = || (0..100).filter(|_| dials.pass()).count();
+        assert_eq!(made(), 100, "nothing is wrong");
+        dials.failed();
         assert_eq!(made(), 3);
         clock.set(Timestamp::from_micros(SECOND + SECOND / EACH_SECOND));
+        dials.failed();
         assert_eq!(made(), 1);
         clock.set(Timestamp::from_micros(60 * SECOND));
-        assert_eq!(made(), 3);
+        assert_eq!(made(), 100, "it is long over");
     }
 }

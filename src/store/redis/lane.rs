@@ -10,7 +10,8 @@ use tokio::time::{sleep, timeout};
 
 use super::{
     Servers, Shared,
-    batch::{Company, Line, Piece},
+    batch::Line,
+    call::{Company, Piece},
     cluster::Cluster,
     forget::forget,
     node::Node,

@@ -1,11 +1,12 @@
 //! Counters in Redis: the only room that knows redis and deadpool.
 //!
 //! [`Redis`] is what a process shares: servers, their pools and the script. A [`Lane`] is what a runtime takes
-//! decisions through. Downwards: `lane` (to which node) - `batch` (a line to it) - `node` (where it is) - `pool` (how
-//! it lets us in); `cluster` and `sentinel` know who has what.
+//! decisions through. Downwards: `lane` (to which node) - `batch` (a line to it) - `call` (one round trip) - `node`
+//! (where it is) - `pool` (how it lets us in); `cluster` and `sentinel` know who has what.
 
 mod address;
 mod batch;
+mod call;
 mod cluster;
 mod config;
 mod dials;

@@ -62,6 +62,8 @@ pub(super) struct Place {
     login: Login,
     pool: Pool,
     doubted: AtomicBool,
+    /// The script was put there, or that was tried, when we first connected.
+    greeted: AtomicBool,
 }
 
 impl Node {
@@ -83,7 +85,8 @@ impl Node {
         }
     }
 
-    /// A connection that answered a PING just now, or is new. Of new ones there are few each second.
+    /// A connection that answered a PING just now, or is new. Of new ones there are few each second
+    /// while the server is in trouble.
     pub(super) async fn checkout(self: &Arc<Self>) -> Result<(Connection, Arc<Place>), StoreError> {
         let place = self.place().await?;
         // With more lines than connections the wait may be for one that is there already.
@@ -94,7 +97,13 @@ impl Node {
             ));
         }
         match pool::checkout(&place.pool).await {
-            Ok(connection) => Ok((connection, place)),
+            Ok(mut connection) => {
+                if !place.greeted.swap(true, Ordering::Relaxed) {
+                    // If that fails, the first call that needs it finds out and tells its callers.
+                    let _ = self.script.put(&mut connection).await;
+                }
+                Ok((connection, place))
+            }
             Err(error) => {
                 self.doubt(&place);
                 Err(error)
@@ -125,6 +134,7 @@ impl Node {
     /// The server failed in a way that may mean it is elsewhere now.
     pub(super) fn doubt(&self, place: &Place) {
         place.doubted.store(true, Ordering::Relaxed);
+        self.dials.failed();
     }
 
     pub(super) fn line_started(&self) {
@@ -237,6 +247,7 @@ impl Node {
             login,
             pool,
             doubted: AtomicBool::new(false),
+            greeted: AtomicBool::new(false),
         });
         self.place.store(Some(Arc::clone(&place)));
         Ok(place)

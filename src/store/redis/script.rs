@@ -276,6 +276,14 @@ impl Script {
         command
     }
 
+    /// Puts the script there before the first call asks for it.
+    pub(super) async fn put(
+        &self,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<(), StoreError> {
+        self.load(connection, self.loads()).await
+    }
+
     /// Loads the script unless somebody has since `seen`.
     async fn load(
         &self,
