@@ -192,6 +192,7 @@ impl App {
     /// What keeps it from serving.
     pub async fn run(self, shutdown: Shutdown, reload: Reload) -> anyhow::Result<()> {
         let (followed, loaded) = self.follow().context("cannot follow the rules")?;
+        let by_files = followed.xds().is_none();
         if let Some(status) = followed.xds() {
             self.metrics.show_xds(status);
         }
@@ -211,8 +212,9 @@ impl App {
                 }
             }
         });
-        // Connections wait in the meantime; a call that came before the rules would fail for nothing.
-        if !self.settings.rules.force_start_without_initial_config {
+        // Connections wait in the meantime; a call that came before the rules would fail for nothing. A control plane may
+        // take longer than a probe waits.
+        if !self.settings.rules.force_start_without_initial_config && by_files {
             let _ = timeout(FIRST_LOAD, loaded).await;
         }
         let ended = self.with_store(shutdown).await;

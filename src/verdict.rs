@@ -150,11 +150,16 @@ impl Status {
         };
         let shadow = rule.is_some_and(|rule| plan.rules.rule(rule).shadow);
         let Counter {
-            quota, on_failure, ..
+            quota,
+            on_failure,
+            hits,
+            ..
         } = &plan.counters[*counter];
         let Ok(mut outcome) = outcomes[*counter] else {
             // A rule that counts for itself and could not even do that is not decided.
             let policy = match on_failure {
+                // A limit of nothing refuses whatever comes: that needs no store.
+                _ if quota.capacity() == 0 && *hits > 0 => OnFailure::Deny,
                 OnFailure::Local => OnFailure::Error,
                 policy => *policy,
             };

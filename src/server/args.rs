@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, env = "PROMETHEUS_PATH", default_value = "/metrics", value_parser = path)]
     pub prometheus_path: String,
     /// Worker threads; each has its own connections and store lane. [default: one for each core]
-    #[arg(long, env = "WORKERS", value_parser = go_values::count)]
+    #[arg(long, env = "WORKERS", value_parser = workers)]
     pub workers: Option<usize>,
     /// Most open connections of a port; one more is closed at once.
     #[arg(long, env = "MAX_CONNECTIONS", default_value = "10000", value_parser = go_values::count)]
@@ -117,6 +117,14 @@ impl AnswerArgs {
                 .then(|| self.policy_answer_header.clone()),
         }
     }
+}
+
+/// Each worker is a thread with a runtime: more of them than any machine has cores is a mistake.
+fn workers(text: &str) -> Result<usize, Malformed> {
+    go_values::count(text)
+        .ok()
+        .filter(|&workers| workers <= 1_024)
+        .ok_or_else(|| Malformed::new("expected a whole number, 1 to 1024"))
 }
 
 fn styles(text: &str) -> Result<Styles, Malformed> {

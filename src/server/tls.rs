@@ -134,7 +134,15 @@ impl Tls {
     /// What keeps them from being used.
     pub fn load(args: &TlsArgs, metrics: Arc<Metrics>) -> Result<Option<Arc<Self>>, TlsError> {
         if !args.grpc_server_use_tls {
+            if !args.grpc_server_tls_cert.is_empty() || !args.grpc_client_tls_cacert.is_empty() {
+                tracing::warn!("gRPC is served without TLS: GRPC_SERVER_USE_TLS is not set");
+            }
             return Ok(None);
+        }
+        if args.grpc_client_tls_cacert.is_empty() && !args.grpc_client_tls_san.0.is_empty() {
+            tracing::warn!(
+                "GRPC_CLIENT_TLS_SAN checks nobody without GRPC_CLIENT_TLS_CACERT: clients need no certificate"
+            );
         }
         let files = Files::read(args)?;
         let config = config(args, &files)?;

@@ -160,7 +160,7 @@ impl Refusals {
         } else if counter.hits < 0 {
             let entry = Entry::GivenBack(self.clock.now());
             self.entries.insert(counter.key.clone(), entry);
-        } else if known && counter.hits > 0 {
+        } else if known && counter.hits > 0 && answer.is_ok() {
             // There was room for less, which is taken now.
             self.forget(counter);
         }
@@ -240,9 +240,14 @@ impl<S: Store> Store for DenyCache<S> {
         let Some(refusals) = &self.refusals else {
             return self.inner.take_by(counters, atomicity, deadline).await;
         };
+        // What a request gives back may make room for what it takes after that: the store decides them in order.
+        let gives_back = counters.iter().any(|counter| counter.hits < 0);
         let recalled: Vec<Recalled> = counters
             .iter()
-            .map(|counter| refusals.recall(counter))
+            .map(|counter| match refusals.recall(counter) {
+                Recalled::Refused(_) if gives_back => Recalled::Unsure,
+                recalled => recalled,
+            })
             .collect();
         let at = refusals.clock.now();
         let is_refused = |recalled: &Recalled| matches!(recalled, Recalled::Refused(_));

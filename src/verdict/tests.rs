@@ -30,6 +30,7 @@ fn rules() -> Arc<Rules> {
         text += &format!("- key: shadow_{policy}\n  shadow_mode: true\n  {limit}\n");
         text += &format!("- key: quota_{policy}\n  quota_mode: true\n  {limit}\n");
     }
+    text += "- key: nothing\n  rate_limit: {unit: day, requests_per_unit: 0, on_store_failure: allow}\n";
     text += "- key: default\n  rate_limit: {unit: day, requests_per_unit: 9}\n";
     let file = File {
         name: "rules.yaml".into(),
@@ -180,4 +181,12 @@ fn the_process_says_what_a_rule_does_not() {
     // Nothing is refused then, whatever the store would have said.
     let verdict = judged(shadow, &[("error", Nothing)]).expect("answered");
     assert_eq!(verdict.code, Code::Ok);
+}
+
+#[test]
+fn a_limit_of_nothing_refuses_without_a_store() {
+    let verdict = judged(Modes::default(), &[("nothing", Nothing)]).expect("decided");
+    assert_eq!(verdict.code, Code::OverLimit);
+    assert_eq!(verdict.statuses[0].policy, Some(OnFailure::Deny));
+    assert_eq!(verdict.statuses[0].outcome, None);
 }

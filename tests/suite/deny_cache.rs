@@ -187,6 +187,22 @@ async fn hits_given_back_are_seen_at_once() {
     }
 }
 
+#[tokio::test]
+async fn hits_given_back_earlier_in_the_same_request_count() {
+    for quota in five() {
+        let bench = bench(1 << 20);
+        bench.exhaust("k", quota).await;
+        let ask = [counter("k", quota, -3), counter("k", quota, 1)];
+        let outcomes = bench.ours.take(&ask, Atomicity::PerCounter).await;
+        let allowed = |place: usize| {
+            outcomes[place]
+                .as_ref()
+                .is_ok_and(|outcome| outcome.allowed)
+        };
+        assert!(allowed(0) && allowed(1), "{quota:?}: {outcomes:?}");
+    }
+}
+
 /// Decides at once, but answers single hits only when there is a permit.
 struct Late(Memory, tokio::sync::Semaphore);
 

@@ -108,6 +108,7 @@ Kubernetes fills in $(NAME) of what comes earlier: the manifest never holds the 
 {{- end }}
 
 {{- if eq $v.store "redis" }}
+{{- include "palang.env.plain" (list "REPLICAS_DNS" (printf "%s.%s.svc" (include "palang.headlessName" .) .Release.Namespace)) }}
 {{- $trial := $v.redis.trial.enabled | ternary (printf "%s:6379" (include "palang.trialName" .)) "" }}
 {{- include "palang.env.redis" (dict "root" . "prefix" "REDIS" "redis" $v.redis "keys" "redis" "url" $trial) }}
 {{- if $v.redis.perSecond.enabled }}
@@ -138,7 +139,7 @@ Kubernetes fills in $(NAME) of what comes earlier: the manifest never holds the 
 {{- with $v.limits.keyPrefix }}
 {{- include "palang.env.plain" (list "CACHE_KEY_PREFIX" .) }}
 {{- end }}
-{{- if gt (int64 $v.limits.localCacheBytes) 0 }}
+{{- if not (kindIs "invalid" $v.limits.localCacheBytes) }}
 {{- include "palang.env.plain" (list "LOCAL_CACHE_SIZE_IN_BYTES" (int64 $v.limits.localCacheBytes)) }}
 {{- end }}
 {{- if not (kindIs "invalid" $v.limits.nearLimitRatio) }}
