@@ -38,6 +38,20 @@ def test_large_numbers_stay_numbers():
     assert render(case("xds")).setting("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES") == "16777216"
 
 
+def test_replicas_that_count_by_themselves_know_each_other():
+    release = render(case("redis-password"))
+    name, _, rest = release.setting("REPLICAS_DNS").partition(".")
+    headless = [service for service in release.all("Service") if service["spec"].get("clusterIP") == "None"]
+    assert [service["metadata"]["name"] for service in headless] == [name]
+    assert rest.endswith(".svc")
+
+
+def test_the_memory_of_refusals_can_be_turned_off():
+    assert "LOCAL_CACHE_SIZE_IN_BYTES" not in render(case("redis-password")).env
+    off = render(case("redis-password"), "--set", "limits.localCacheBytes=0")
+    assert off.setting("LOCAL_CACHE_SIZE_IN_BYTES") == "0"
+
+
 def test_user_and_password_come_from_the_secret():
     env = render(case("redis-existing-secret")).env
     reference = {"name": "palang-redis", "key": "user"}
