@@ -7,7 +7,7 @@ use axum::{
     body::Body,
     extract::State,
     response::{IntoResponse, Response},
-    routing::any,
+    routing::{any, post},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::CONTENT_TYPE};
@@ -39,8 +39,8 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 /// What the HTTP port serves.
 pub(super) fn router<S: Store + 'static>(answers: Arc<Answers<S>>, readiness: Readiness) -> Router {
     Router::new()
-        // The reference asks for no method in particular.
-        .route("/json", any(decide::<S>))
+        // The reference takes any method. A question that counts is no GET: 405, by the router.
+        .route("/json", post(decide::<S>))
         .with_state(answers)
         .route(
             "/healthcheck",
