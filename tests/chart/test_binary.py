@@ -160,7 +160,7 @@ def served(palang: str, release: chart.Release, directory: pathlib.Path, certifi
         **pod.env,
         # Where this machine differs from a pod: others run here, and it may have no IPv6.
         **{name: str(port) for name, port in ports.items() if name != "metrics"},
-        **({"PROMETHEUS_ADDR": f"127.0.0.1:{ports['metrics']}"} if "PROMETHEUS_ADDR" in pod.env else {}),
+        "PROMETHEUS_ADDR": f"127.0.0.1:{ports['metrics']}",
         **{name: "127.0.0.1" for name in ("GRPC_HOST", "HOST", "DEBUG_HOST")},
         "SHUTDOWN_DELAY": "0s",
         **settings,
@@ -349,10 +349,12 @@ def test_the_image_by_hand(palang, uid, tmp_path_factory):
         (root / "etc" / "hosts").write_text("127.0.0.1 localhost\n")
         before = sorted(root.rglob("*"))
 
-        ports = dict(zip(("GRPC_PORT", "PORT", "DEBUG_PORT"), map(str, free_ports(3))))
+        *three, metrics = map(str, free_ports(4))
+        ports = dict(zip(("GRPC_PORT", "PORT", "DEBUG_PORT"), three))
         settings = {
             **{"RUNTIME_ROOT": "/data", "RUNTIME_SUBDIRECTORY": "ratelimit", "RUNTIME_WATCH_ROOT": "false"},
             **{"RUNTIME_IGNOREDOTFILES": "true", "USE_STATSD": "false", "LOG_LEVEL": "info"},
+            "PROMETHEUS_ADDR": f":{metrics}",
             **ports,
         }
         inside = [shutil.which("chroot") or "/usr/sbin/chroot", f"--userspec={uid}:{uid}", root]
