@@ -90,7 +90,7 @@ const fn row(kind: Kind, name: &'static str, marks: &[u8]) -> Trouble {
 }
 
 /// The table: r(econnect), e(lsewhere), w(hole store). What has no mark fails its own counter and nothing else.
-const TABLE: [Trouble; 23] = [
+const TABLE: [Trouble; Trouble::KINDS] = [
     row(Kind::Timeout, "timeout", b"rw"),
     row(Kind::Unavailable, "unavailable", b"rw"),
     row(Kind::Open, "open", b""),
@@ -117,8 +117,12 @@ const TABLE: [Trouble; 23] = [
 ];
 
 impl Trouble {
+    /// How many kinds there are. A number of its own: a length taken from the table makes the compiler go in circles
+    /// when it optimises.
+    pub const KINDS: usize = 23;
+
     /// Every kind there is.
-    pub const ALL: [Self; TABLE.len()] = TABLE;
+    pub const ALL: [Self; Self::KINDS] = TABLE;
 
     /// What `error` is.
     pub fn of(error: &StoreError) -> Self {

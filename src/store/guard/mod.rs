@@ -63,7 +63,7 @@ pub struct Shared {
     breaker: Breaker,
     local: Local,
     replicas: Replicas,
-    errors: [AtomicU64; Trouble::ALL.len()],
+    errors: [AtomicU64; Trouble::KINDS],
 }
 
 impl Shared {
