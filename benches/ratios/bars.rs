@@ -53,8 +53,8 @@ const fn p99(sample: &Sample) -> f64 {
     sample.p99
 }
 
-/// Each bar, what was found, and whether it holds.
-pub(crate) fn of(results: &Results, bytes_per_key: u64) -> String {
+/// Each bar whose cases were measured, what was found, and whether it holds.
+pub(crate) fn of(results: &Results, bytes_per_key: Option<u64>) -> String {
     let ratio = |case: &str, to: &str, figure: fn(&Sample) -> f64| {
         results.ratio((case, figure), (to, figure))
     };
@@ -122,10 +122,17 @@ pub(crate) fn of(results: &Results, bytes_per_key: u64) -> String {
             ratio("memory, 1,000,000 keys", memory, cpu),
             1.1,
         ),
-        Bar::most("memory: bytes a live key", bytes_per_key as f64, 200.0),
+        Bar::most(
+            "memory: bytes a live key",
+            bytes_per_key.map_or(f64::NAN, |bytes| bytes as f64),
+            200.0,
+        ),
     ];
     let mut text = String::from("\n| bar | found | wanted | |\n|---|--:|--:|---|\n");
     for Bar { what, found, bound } in bars {
+        if found.is_nan() {
+            continue;
+        }
         let (wanted, holds) = match bound {
             Bound::Most(most) => (format!("<= {most}"), found <= most),
             Bound::Least(least) => (format!(">= {least}"), found >= least),

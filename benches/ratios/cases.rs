@@ -158,6 +158,15 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 impl Case {
+    /// Is it one of those that `only` names? The floor is always measured.
+    pub(crate) fn is_wanted(&self, only: &str) -> bool {
+        self.server == Which::Floor || only.split(';').any(|part| self.name.contains(part))
+    }
+
+    pub(crate) fn needs_live_keys(&self) -> bool {
+        self.keys == Keys::Live
+    }
+
     /// The case of the floor that this one is compared with.
     pub(crate) const fn floor(&self) -> &'static str {
         if self.inflight == 8 {

@@ -4,7 +4,8 @@
 //! measures every case once, every ratio is taken within a round, and the median of the rounds is shown. The service,
 //! the floor, Redis and the load generator are processes of their own, so that each one's CPU time is its own.
 //!
-//! `BENCH_ROUNDS` and `BENCH_SECONDS` (for each case) set how long it takes; `BENCH_QUICK=1`, or a run by
+//! `BENCH_ROUNDS` and `BENCH_SECONDS` (for each case) set how long it takes, `BENCH_ONLY=memory;hot` (parts of names,
+//! separated by semicolons) leaves out the cases whose names have none of them, but for the floor's; `BENCH_QUICK=1`, or a run by
 //! `cargo test`, only shows that everything works.
 
 mod bars;
@@ -62,13 +63,22 @@ fn main() -> anyhow::Result<()> {
         return floor::serve();
     }
     let scale = Scale::of_environment()?;
+    let only = env::var("BENCH_ONLY").unwrap_or_default();
+    let cases: Vec<_> = CASES
+        .iter()
+        .filter(|case| case.is_wanted(&only))
+        .collect();
     let servers = Servers::start()?;
-    eprintln!("filling {} keys", scale.live_keys);
-    let bytes_per_key = servers.fill(scale.live_keys)?;
+    let bytes_per_key = if cases.iter().any(|case| case.needs_live_keys()) {
+        eprintln!("filling {} keys", scale.live_keys);
+        Some(servers.fill(scale.live_keys)?)
+    } else {
+        None
+    };
     let mut results = Results::default();
     let shows = std::io::stderr().is_terminal();
     for round in 1..=scale.rounds {
-        for case in CASES {
+        for case in &cases {
             if shows {
                 eprint!("\rround {round} of {}: {:<32}", scale.rounds, case.name);
             }

@@ -14,6 +14,9 @@ pub(crate) fn of(results: &Results) -> String {
          |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
     for case in CASES {
+        if results.of(case.name).is_empty() {
+            continue;
+        }
         let floor = case.floor();
         let median = |figure: fn(&Sample) -> f64| results.median(case.name, figure);
         let ratio = |figure: fn(&Sample) -> f64, to: fn(&Sample) -> f64| {

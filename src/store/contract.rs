@@ -128,6 +128,9 @@ pub enum StoreError {
     /// No connection, or it broke. The text is for the log, never for the caller: it may name an address.
     #[error("the store is unavailable")]
     Unavailable(Arc<str>),
+    /// Every connection that may be made was in use for longer than a call may wait for one.
+    #[error("no connection to the store was free")]
+    NoConnection,
     /// The store answered with an error; its first word (`READONLY`, `OOM`, ...).
     #[error("the store refused the call: {0}")]
     Refused(Arc<str>),

@@ -115,8 +115,11 @@ impl Shared {
             Err(error) => Trouble::of(error).whole,
         };
         if !answers.iter().any(whole) {
-            let full = |answer: &Result<Outcome, StoreError>| *answer == Err(StoreError::Full);
-            return if answers.iter().any(full) {
+            // The store was not asked.
+            let unasked = |answer: &Result<Outcome, StoreError>| {
+                matches!(answer, Err(StoreError::Full | StoreError::NoConnection))
+            };
+            return if answers.iter().any(unasked) {
                 Went::Unknown
             } else {
                 Went::Well

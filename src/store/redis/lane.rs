@@ -64,22 +64,6 @@ impl Lane {
             way,
         }
     }
-
-    /// Does Redis answer? Goes through the lane, with the timeout of a call. Of a cluster, one node at least.
-    ///
-    /// # Errors
-    /// What a call would get.
-    pub async fn ping(&self) -> Result<(), StoreError> {
-        let ping = async {
-            match &self.way {
-                Way::One { line, .. } => line.ping().await,
-                Way::Many(router) => router.ping().await,
-            }
-        };
-        timeout(self.timeout, ping)
-            .await
-            .unwrap_or(Err(StoreError::Timeout))
-    }
 }
 
 impl Store for Lane {
@@ -262,27 +246,6 @@ impl Router {
             }
         }
         outcomes
-    }
-
-    async fn ping(&self) -> Result<(), StoreError> {
-        self.cluster.owner(0).await?;
-        let mut answers: futures_util::stream::FuturesUnordered<_> = self
-            .cluster
-            .owners()
-            .into_iter()
-            .map(|node| {
-                let line = self.line(&node);
-                async move { line.ping().await }
-            })
-            .collect();
-        let mut last = StoreError::Unavailable("no node".into());
-        while let Some(answer) = futures_util::StreamExt::next(&mut answers).await {
-            match answer {
-                Ok(()) => return Ok(()),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
     }
 
     fn line(&self, node: &Arc<Node>) -> Line {

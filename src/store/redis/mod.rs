@@ -2,15 +2,18 @@
 //!
 //! [`Redis`] is what a process shares: servers, their pools and the script. A [`Lane`] is what a runtime takes
 //! decisions through. Downwards: `lane` (to which node) - `batch` (a line to it) - `call` (one round trip) - `node`
-//! (where it is) - `pool` (how it lets us in); `cluster` and `sentinel` know who has what.
+//! (where it is) - `pool` (how it lets us in) - `dial` and `wire` (a connection); `cluster` and `sentinel` know who has
+//! what.
 
 mod address;
 mod batch;
 mod call;
 mod cluster;
 mod config;
+mod dial;
 mod dials;
 mod forget;
+mod held;
 mod lane;
 mod node;
 mod pool;
@@ -18,6 +21,7 @@ mod script;
 mod sentinel;
 mod tally;
 mod tls;
+mod wire;
 
 use std::sync::Arc;
 

@@ -12,13 +12,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use deadpool_redis::{Connection, Pool};
 use tokio::{sync::Mutex, task::JoinHandle};
 
 use super::{
     address::Address,
     dials::Dials,
-    pool::{self, Access, Login},
+    pool::{self, Access, Login, Pool, Pooled},
     script::Script,
     sentinel::Sentinels,
 };
@@ -87,7 +86,7 @@ impl Node {
 
     /// A connection that answered a PING just now, or is new. Of new ones there are few each second
     /// while the server is in trouble.
-    pub(super) async fn checkout(self: &Arc<Self>) -> Result<(Connection, Arc<Place>), StoreError> {
+    pub(super) async fn checkout(self: &Arc<Self>) -> Result<(Pooled, Arc<Place>), StoreError> {
         let place = self.place().await?;
         // With more lines than connections the wait may be for one that is there already.
         let made = self.may_hold(self.access.connections()) && place.pool.status().available == 0;
@@ -104,6 +103,8 @@ impl Node {
                 }
                 Ok((connection, place))
             }
+            // That is no fault of the server.
+            Err(StoreError::NoConnection) => Err(StoreError::NoConnection),
             Err(error) => {
                 self.doubt(&place);
                 Err(error)
@@ -135,6 +136,12 @@ impl Node {
     pub(super) fn doubt(&self, place: &Place) {
         place.doubted.store(true, Ordering::Relaxed);
         self.dials.failed();
+    }
+
+    /// The server closed a connection that it had served well. It may go on elsewhere, or let us in under another name
+    /// only, but is not in trouble: others may be made at once.
+    pub(super) fn closed(&self, place: &Place) {
+        place.doubted.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn line_started(&self) {
@@ -192,7 +199,7 @@ impl Node {
     }
 
     /// Looks a server up again beside the calls, when it was not for some time and sentinels may know better.
-    fn check_if_old(self: &Arc<Self>) {
+    pub(super) fn check_if_old(self: &Arc<Self>) {
         let age = self
             .age()
             .saturating_sub(self.found.load(Ordering::Relaxed));
