@@ -215,22 +215,9 @@ impl<S> DenyCache<S> {
     pub fn new(inner: S, refusals: Option<Arc<Refusals>>) -> Self {
         Self { inner, refusals }
     }
-
-    /// The store behind.
-    pub fn inner(&self) -> &S {
-        &self.inner
-    }
 }
 
 impl<S: Store> Store for DenyCache<S> {
-    async fn take(
-        &self,
-        counters: &[Counter],
-        atomicity: Atomicity,
-    ) -> Vec<Result<Outcome, StoreError>> {
-        self.take_by(counters, atomicity, Deadline::NEVER).await
-    }
-
     async fn take_by(
         &self,
         counters: &[Counter],

@@ -18,7 +18,7 @@ use palang::{
         memory,
         redis::{Config, Lane},
     },
-    time::{Clock, SECOND},
+    time::{Clock, Deadline, SECOND},
 };
 use tokio::{
     io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
@@ -197,10 +197,11 @@ async fn an_idle_connection_that_redis_closes_fails_no_call() {
 struct Nothing;
 
 impl Store for Nothing {
-    async fn take(
+    async fn take_by(
         &self,
         counters: &[Counter],
         _atomicity: Atomicity,
+        _deadline: Deadline,
     ) -> Vec<Result<palang::algorithm::Outcome, StoreError>> {
         vec![Err(StoreError::Timeout); counters.len()]
     }

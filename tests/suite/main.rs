@@ -25,6 +25,7 @@ mod model;
 mod prometheus;
 mod redis_access;
 mod redis_cluster;
+mod redis_connections;
 mod redis_failures;
 mod redis_processes;
 mod redis_sentinel;

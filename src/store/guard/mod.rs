@@ -159,12 +159,7 @@ impl<S: Store> Guard<S> {
             return Err(StoreError::Timeout);
         }
         let pass = self.shared.breaker.admit().ok_or(StoreError::Open)?;
-        let answers = if had.is_none_or(|had| had > self.shared.timeout) {
-            // The store's own bound comes first: no need for a second timer.
-            self.inner.take(counters, atomicity).await
-        } else {
-            self.inner.take_by(counters, atomicity, until).await
-        };
+        let answers = self.inner.take_by(counters, atomicity, until).await;
         pass.tell(self.shared.went(&answers, had));
         Ok(answers)
     }
@@ -200,14 +195,6 @@ impl<S: Store> Guard<S> {
 }
 
 impl<S: Store> Store for Guard<S> {
-    async fn take(
-        &self,
-        counters: &[Counter],
-        atomicity: Atomicity,
-    ) -> Vec<Result<Outcome, StoreError>> {
-        self.take_by(counters, atomicity, Deadline::NEVER).await
-    }
-
     async fn take_by(
         &self,
         counters: &[Counter],

@@ -20,7 +20,8 @@ use super::{
 use crate::{
     algorithm::Outcome,
     counter::{Atomicity, Counter, Selection},
-    store::{Store, StoreError, apart},
+    store::{Store, StoreError, apart, in_time},
+    time::Deadline,
 };
 
 /// How often a call follows a slot that is being moved. Each step is a fresh answer of a node.
@@ -67,24 +68,31 @@ impl Lane {
 }
 
 impl Store for Lane {
-    async fn take(
+    async fn take_by(
         &self,
         counters: &[Counter],
         atomicity: Atomicity,
+        deadline: Deadline,
     ) -> Vec<Result<Outcome, StoreError>> {
         if counters.is_empty() {
             return Vec::new();
         }
         let (line, prefix) = match &self.way {
             Way::One { line, prefix } => (line, prefix),
-            Way::Many(router) => return router.take(counters, atomicity, self.timeout).await,
+            Way::Many(router) => {
+                let take = router.take(counters, atomicity, self.timeout);
+                return in_time(deadline, counters.len(), take).await;
+            }
         };
         let piece = Piece {
             packed: Packed::new(counters, atomicity, prefix),
             group: 0,
             company: Company::Group,
         };
-        match timeout(self.timeout, line.take(piece)).await {
+        let within = deadline
+            .left()
+            .map_or(self.timeout, |left| left.min(self.timeout));
+        match timeout(within, line.take(piece)).await {
             Ok(Ok(outcomes)) => outcomes,
             Ok(Err(bounce)) => vec![Err(bounce.into_error()); counters.len()],
             Err(_) => vec![Err(StoreError::Timeout); counters.len()],
