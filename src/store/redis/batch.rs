@@ -10,7 +10,7 @@ use std::{
     future::poll_fn,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -158,9 +158,9 @@ impl Worker {
                 if let Some(again) = self.again.take() {
                     return Poll::Ready(Step::Load(again));
                 }
-                if !self.node.may_hold(self.shared.config.pool_size)
-                    || self.held.as_ref().is_some_and(|held| held.is_spoilt)
-                {
+                let is_spoilt = self.held.as_ref().is_some_and(|held| held.is_spoilt);
+                let was_used = self.held.as_ref().is_some_and(|held| held.has_answered);
+                if is_spoilt || (was_used && !self.may_hold()) {
                     self.release();
                 }
             }
@@ -169,7 +169,13 @@ impl Worker {
             if is_full || is_spoilt || self.again.is_some() {
                 return Poll::Pending;
             }
-            let Some(first) = ready!(self.poll_next(cx)) else {
+            let Poll::Ready(first) = self.poll_next(cx) else {
+                if is_idle && !self.may_hold() {
+                    self.release();
+                }
+                return Poll::Pending;
+            };
+            let Some(first) = first else {
                 return if is_idle {
                     Poll::Ready(Step::End)
                 } else {
@@ -297,6 +303,11 @@ impl Worker {
             self.node.closed(held.place());
             self.release();
         }
+    }
+
+    /// May it keep a connection between calls?
+    fn may_hold(&self) -> bool {
+        self.node.may_hold(self.shared.config.pool_size)
     }
 
     fn release(&mut self) {
