@@ -64,10 +64,7 @@ fn main() -> anyhow::Result<()> {
     }
     let scale = Scale::of_environment()?;
     let only = env::var("BENCH_ONLY").unwrap_or_default();
-    let cases: Vec<_> = CASES
-        .iter()
-        .filter(|case| case.is_wanted(&only))
-        .collect();
+    let cases: Vec<_> = CASES.iter().filter(|case| case.is_wanted(&only)).collect();
     let servers = Servers::start()?;
     let bytes_per_key = if cases.iter().any(|case| case.needs_live_keys()) {
         eprintln!("filling {} keys", scale.live_keys);

@@ -424,7 +424,9 @@ async fn a_replica_that_takes_over_is_followed() {
     let promoted = Instant::now();
     eventually("every key is counted again", async || {
         for name in names.iter() {
-            one(&lanes[0], counter(name, yearly(1 << 40), 1)).await.ok()?;
+            one(&lanes[0], counter(name, yearly(1 << 40), 1))
+                .await
+                .ok()?;
         }
         Some(())
     })
@@ -451,7 +453,10 @@ async fn a_replica_that_takes_over_is_followed() {
     assert!(lost < 16 * outage / 5 + 100, "{lost} in {outage} ms");
     assert!(slowest.load(Ordering::Relaxed) < 900, "{slowest:?}");
     assert!(
-        cluster.nodes[3].keys().iter().any(|key| key.contains("key")),
+        cluster.nodes[3]
+            .keys()
+            .iter()
+            .any(|key| key.contains("key")),
         "counted at the new primary"
     );
     cluster.nodes[3].no_key_without_expiry();

@@ -254,10 +254,7 @@ async fn a_redis_that_is_not_there_yet_is_no_error_at_the_start() {
     server.kill();
     let redis = connect(config(&server));
     let lane = redis.lane();
-    assert!(matches!(
-        look(&lane).await,
-        Err(StoreError::Unavailable(_))
-    ));
+    assert!(matches!(look(&lane).await, Err(StoreError::Unavailable(_))));
     let two = [counter("a", yearly(9), 1), counter("b", yearly(9), 1)];
     let outcomes = lane.take(&two, Atomicity::AllOrNothing).await;
     assert_eq!(outcomes.len(), 2);

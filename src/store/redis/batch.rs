@@ -321,13 +321,7 @@ impl Worker {
             return;
         };
         self.node.called(batch.len() as u64);
-        let call = Call::start(
-            &self.shared,
-            &self.node.script,
-            held.wire(),
-            batch,
-            tries,
-        );
+        let call = Call::start(&self.shared, &self.node.script, held.wire(), batch, tries);
         if call.deadline >= self.look {
             self.look = call.deadline + LOOK;
             self.node.check_if_old();

@@ -170,8 +170,9 @@ impl Call {
             ..Left::default()
         };
         if let Some(error) = error {
-            self.answers
-                .resize_with(self.asking.len(), || Some(Err(Bounce::Failed(error.clone()))));
+            self.answers.resize_with(self.asking.len(), || {
+                Some(Err(Bounce::Failed(error.clone())))
+            });
         }
         for answer in self.answers.iter().flatten() {
             if let Err(Bounce::Failed(error)) = answer

@@ -21,12 +21,17 @@ const ONE_ARGUMENT: &str = "wrong number of arguments for 'auth'";
 /// Connects. A name is resolved each time: it may mean another server now.
 pub(super) async fn open(address: &Address, trust: Option<&Trust>) -> io::Result<Wire> {
     let (host, port) = match address {
-        Address::Unix(path) => return Ok(Wire::new(Socket::Unix(UnixStream::connect(path).await?))),
+        Address::Unix(path) => {
+            return Ok(Wire::new(Socket::Unix(UnixStream::connect(path).await?)));
+        }
         Address::Tcp { host, port } => (host, *port),
     };
     let found: Vec<_> = lookup_host((host.as_str(), port)).await?.collect();
     if found.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+        return Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "the name has no address",
+        ));
     }
     // All at once: one that is silent must not use up the time of the others.
     let dials = found.into_iter().map(|at| Box::pin(TcpStream::connect(at)));

@@ -117,10 +117,7 @@ fn untagged(key: &[u8]) -> &[u8] {
     end.map_or(key, |end| &key[end + 1..])
 }
 
-async fn query<T: FromRedisValue>(
-    connection: &mut Pooled,
-    command: Cmd,
-) -> Result<T, StoreError> {
+async fn query<T: FromRedisValue>(connection: &mut Pooled, command: Cmd) -> Result<T, StoreError> {
     let answer = timeout(PATIENCE, connection.query(&command))
         .await
         .map_err(|_| StoreError::Timeout)?

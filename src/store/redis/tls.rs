@@ -153,8 +153,7 @@ fn pair(
     if chain.is_empty() {
         return Err(wrong(certificate, "holds no certificate"));
     }
-    let private =
-        PrivateKeyDer::from_pem_slice(&file(key)?).map_err(|error| wrong(key, error))?;
+    let private = PrivateKeyDer::from_pem_slice(&file(key)?).map_err(|error| wrong(key, error))?;
     Ok((chain, private))
 }
 

@@ -258,13 +258,21 @@ mod tests {
             let more = format!("{reply}+next\r\n");
             let found = length(more.as_bytes()).expect("a reply").expect("whole");
             assert_eq!(found.whole, reply.len(), "{reply:?}");
-            assert_eq!(found.text.is_some(), reply.starts_with('$') && reply.len() > 5);
+            assert_eq!(
+                found.text.is_some(),
+                reply.starts_with('$') && reply.len() > 5
+            );
             for end in 0..reply.len() {
                 let part = length(&reply.as_bytes()[..end]).expect("the start of a reply");
                 assert!(part.is_none(), "{:?}", &reply[..end]);
             }
         }
-        for garbled in ["HTTP/1.1 400\r\n", "$x\r\n", "$9223372036854775807\r\n", "\r\n"] {
+        for garbled in [
+            "HTTP/1.1 400\r\n",
+            "$x\r\n",
+            "$9223372036854775807\r\n",
+            "\r\n",
+        ] {
             assert!(length(garbled.as_bytes()).is_none_or(|found| found.is_none()));
         }
         assert!(length(b"HTTP/1.1 400\r\n").is_none());
