@@ -435,7 +435,7 @@ def test_extras():
     assert release.pod["spec"]["imagePullSecrets"] == [{"name": "registry"}, {"name": "second"}]
     assert release.pod["metadata"]["labels"]["sidecar.istio.io/inject"] == "true"
     assert release.pod["metadata"]["annotations"] == {"example.com/pod": "yes", "example.com/owner": "platform"}
-    assert release.container["args"] == ["serve", "--log-level=debug"]
+    assert release.container["args"] == ["serve", "--top-keys=50"]
     assert release.env["ADMIN_TOKEN"]["valueFrom"]["secretKeyRef"]["name"] == "admin"
     assert {"name": "scratch", "mountPath": "/scratch"} in release.container["volumeMounts"]
     assert [each["name"] for each in release.pod["spec"]["containers"]] == ["palang", "proxy"]
