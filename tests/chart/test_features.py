@@ -480,7 +480,9 @@ def test_service_monitor_alerts_and_dashboard():
         for rule in wanted:
             if "alert" in rule:
                 rule["labels"] = {**rule.get("labels", {}), "team": "platform"}
-        assert groups[group["name"]] == wanted, "the alerts are the file's, untouched but for labels"
+                runbook = rule["annotations"]["runbook_url"]
+                rule["annotations"]["runbook_url"] = f"https://runbooks.example.com/palang/{runbook}"
+        assert groups[group["name"]] == wanted, "the alerts are the file's, untouched but for labels and the runbook"
 
     dashboard = release.one("ConfigMap", "rl-palang-dashboard")
     assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
