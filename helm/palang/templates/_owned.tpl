@@ -140,3 +140,12 @@ XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES: xds.maxMessageBytes
 {{- $value := index . 1 -}}
 {{- if or (regexMatch "(AUTH|PASSWORD|PASSWD|TOKEN|SECRET|CREDENTIALS?|API_?KEY|PRIVATE_KEY)$" $name) (regexMatch "://[^/]*@" $value) (and (regexMatch "(_|^)(URL|ENDPOINT|ADDR)$" $name) (contains "@" $value)) (and (hasSuffix "HEADERS" $name) (regexMatch "(?i)(auth|token|api-?key|secret|password|cookie)" $value)) -}}true{{- end -}}
 {{- end -}}
+
+{{/* Names in extraEnv, as a YAML list. */}}
+{{- define "palang.extraEnvNames" -}}
+{{- $names := list -}}
+{{- range .Values.extraEnv -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- toYaml $names -}}
+{{- end -}}
