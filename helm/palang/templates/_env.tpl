@@ -214,7 +214,7 @@ Kubernetes fills in $(NAME) of what comes earlier: the manifest never holds the 
 {{- define "palang.listenAddress" -}}
 {{- if .Values.listenAddress -}}
 {{- .Values.listenAddress -}}
-{{- else if or (has "IPv6" .Values.service.ipFamilies) (hasSuffix "DualStack" .Values.service.ipFamilyPolicy) -}}
+{{- else if or (has "IPv6" (default list .Values.service.ipFamilies)) (hasSuffix "DualStack" .Values.service.ipFamilyPolicy) -}}
 ::
 {{- else -}}
 0.0.0.0

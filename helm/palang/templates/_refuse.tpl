@@ -39,7 +39,7 @@ naming its keys. No message repeats a value that may be a secret.
 {{- end -}}
 {{- $seen := dict -}}
 {{- range $name, $rules := $v.rules.domains -}}
-{{- if hasKey $v.rules.files (printf "%s.yaml" $name) -}}
+{{- if hasKey (default dict $v.rules.files) (printf "%s.yaml" $name) -}}
 {{- $wrong = append $wrong (printf "rules.files has %s.yaml, and rules.domains.%s makes a file of that name." $name $name) -}}
 {{- end -}}
 {{- $domain := default $name $rules.domain -}}
@@ -88,9 +88,9 @@ naming its keys. No message repeats a value that may be a secret.
 {{- if or (ge $renew $life) (lt $renew 300000000.0) -}}
 {{- $wrong = append $wrong (printf "tls.certManager.renewBefore (%s) is at least 5m and less than tls.certManager.duration (%s)." .certManager.renewBefore .certManager.duration) -}}
 {{- end -}}
-{{- if .certManager.privateKey.size -}}
-{{- if ne (eq (default "RSA" .certManager.privateKey.algorithm) "ECDSA") (lt (int .certManager.privateKey.size) 1000) -}}
-{{- $wrong = append $wrong (printf "tls.certManager.privateKey.size %d is no size of %s." (int .certManager.privateKey.size) (default "RSA" .certManager.privateKey.algorithm)) -}}
+{{- with .certManager.privateKey -}}
+{{- if and .size (ne (eq (default "RSA" .algorithm) "ECDSA") (lt (int .size) 1000)) -}}
+{{- $wrong = append $wrong (printf "tls.certManager.privateKey.size %d is no size of %s." (int .size) (default "RSA" .algorithm)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

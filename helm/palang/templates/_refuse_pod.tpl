@@ -18,7 +18,7 @@
 {{- if and (kindIs "invalid" .targetCPUPercent) (not .metrics) -}}
 {{- $wrong = append $wrong "autoscaling needs something to scale by: autoscaling.targetCPUPercent or autoscaling.metrics." -}}
 {{- end -}}
-{{- if and (not (kindIs "invalid" .targetCPUPercent)) (not (dig "requests" "cpu" "" $v.resources)) -}}
+{{- if and (not (kindIs "invalid" .targetCPUPercent)) (not (dig "requests" "cpu" "" (default dict $v.resources))) -}}
 {{- $wrong = append $wrong "autoscaling.targetCPUPercent is a share of resources.requests.cpu, which is missing." -}}
 {{- end -}}
 {{- end -}}
@@ -40,7 +40,7 @@
 {{- end -}}
 {{- end -}}
 
-{{- range $path, $resources := dict "resources" $v.resources "redis.trial.resources" $v.redis.trial.resources -}}
+{{- range $path, $resources := dict "resources" (default dict $v.resources) "redis.trial.resources" (default dict $v.redis.trial.resources) -}}
 {{- range $what, $limit := $resources.limits -}}
 {{- $request := dig "requests" $what "" $resources -}}
 {{- if and (ne (toString $request) "") (gt (include "palang.quantity" $request | float64) (include "palang.quantity" $limit | float64)) -}}
@@ -55,7 +55,7 @@
 {{- end -}}
 {{- end -}}
 
-{{- if and (eq $v.dnsPolicy "None") (not $v.dnsConfig.nameservers) -}}
+{{- if and (eq $v.dnsPolicy "None") (not (dig "nameservers" list (default dict $v.dnsConfig))) -}}
 {{- $wrong = append $wrong "dnsPolicy None asks nobody: name servers in dnsConfig.nameservers." -}}
 {{- end -}}
 {{- toYaml $wrong -}}
@@ -76,12 +76,12 @@
 {{- $wrong = append $wrong (printf "service.%s is ports.metrics (%d), which the headless Service has, too." $name (int $v.ports.metrics)) -}}
 {{- end -}}
 {{- end -}}
-{{- if and (eq $v.service.ipFamilyPolicy "SingleStack") (gt (len $v.service.ipFamilies) 1) -}}
+{{- if and (eq $v.service.ipFamilyPolicy "SingleStack") (gt (len (default list $v.service.ipFamilies)) 1) -}}
 {{- $wrong = append $wrong "service.ipFamilies are two, and service.ipFamilyPolicy is SingleStack." -}}
 {{- end -}}
 {{- if regexMatch "^(127\\.|::1$)" $v.listenAddress -}}
 {{- $wrong = append $wrong "listenAddress is the pod's own loopback: neither callers nor the kubelet's probes would get through." -}}
-{{- else if and (has "IPv6" $v.service.ipFamilies) (contains "." $v.listenAddress) -}}
+{{- else if and (has "IPv6" (default list $v.service.ipFamilies)) (contains "." $v.listenAddress) -}}
 {{- $wrong = append $wrong "listenAddress is IPv4 only, and service.ipFamilies has IPv6." -}}
 {{- end -}}
 {{- toYaml $wrong -}}
@@ -92,7 +92,7 @@
 {{- $v := .Values -}}
 {{- $wrong := list -}}
 {{- $volumes := list -}}
-{{- range concat (include "palang.volumes" . | fromYamlArray) $v.extraVolumes -}}
+{{- range concat (include "palang.volumes" . | fromYamlArray) (default list $v.extraVolumes) -}}
 {{- if has .name $volumes -}}
 {{- $wrong = append $wrong (printf "extraVolumes: there is a volume %s already." .name) -}}
 {{- end -}}
@@ -112,17 +112,17 @@
 {{- $paths = append $paths .mountPath -}}
 {{- end -}}
 {{- $containers := list "palang" -}}
-{{- range concat $v.initContainers $v.extraContainers -}}
+{{- range concat (default list $v.initContainers) (default list $v.extraContainers) -}}
 {{- if has .name $containers -}}
 {{- $wrong = append $wrong (printf "initContainers, extraContainers: there is a container %s already." .name) -}}
 {{- end -}}
 {{- $containers = append $containers .name -}}
 {{- end -}}
 {{- range $name, $probe := $v.probes -}}
-{{- $ways := pick $probe.custom "httpGet" "grpc" "tcpSocket" "exec" -}}
-{{- if and $probe.custom (ne (len $ways) 1) -}}
+{{- $custom := default dict $probe.custom -}}
+{{- if and $custom (ne (len (pick $custom "httpGet" "grpc" "tcpSocket" "exec")) 1) -}}
 {{- $wrong = append $wrong (printf "probes.%s.custom is a whole probe, with one of httpGet, grpc, tcpSocket and exec." $name) -}}
-{{- else if and $v.tls.enabled $probe.custom.grpc (eq (toString $probe.custom.grpc.port) (toString $v.ports.grpc)) -}}
+{{- else if and $v.tls.enabled $custom.grpc (eq (toString $custom.grpc.port) (toString $v.ports.grpc)) -}}
 {{- $wrong = append $wrong (printf "probes.%s.custom asks by gRPC, and the kubelet does not speak TLS (tls.enabled)." $name) -}}
 {{- end -}}
 {{- end -}}
