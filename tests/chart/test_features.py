@@ -480,6 +480,36 @@ def test_a_long_name_leaves_room_for_suffixes():
     assert all(len(each["metadata"]["name"]) <= 63 for each in release.objects)
 
 
+@pytest.mark.parametrize("name", ["1st.release", "a.b", "palang.v2", "0"])
+def test_any_name_of_a_release_makes_names_of_services(name):
+    result = chart.helm("template", name, chart.CHART, "--values", case("quickstart"))
+    assert result.returncode == 0, result.stderr
+    for found in yaml.safe_load_all(result.stdout):
+        assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", found["metadata"]["name"]), found["metadata"]["name"]
+
+
+def test_what_is_missing_is_refused_and_what_is_empty_is_nothing():
+    """A null takes a default away: the schema asks for what has to be there, ci/nulls.yaml clears all the rest."""
+    schema = json.loads((chart.CHART / "values.schema.json").read_text())
+    cleared = yaml.safe_load(case("nulls").read_text())
+
+    def check(values, described, path, nulls):
+        if "$ref" in described:
+            described = schema["definitions"][described["$ref"].rpartition("/")[2]]
+        required = described.get("required", [])
+        for key, default in values.items():
+            here = f"{path}.{key}".lstrip(".")
+            if key in required:
+                if isinstance(default, dict):
+                    check(default, described["properties"][key], here, (nulls or {}).get(key))
+            else:
+                assert default is None or (key in (nulls or {}) and nulls[key] is None), here
+
+    check(yaml.safe_load((chart.CHART / "values.yaml").read_text()), schema, "", cleared)
+    refused = chart.template(case("defaults-with-redis"), "--set", "tls=null")
+    assert refused.returncode != 0 and "missing property 'tls'" in refused.stderr
+
+
 # --- Seen
 
 

@@ -4,15 +4,19 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* Room is kept for the longest suffix, so that two objects never get one name. */}}
+{{/*
+Room is kept for the longest suffix, so that two objects never get one name. The name of a Service has no dots and begins
+with a letter; that of a release may be otherwise.
+*/}}
 {{- define "palang.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
-{{- else if contains (include "palang.name" .) .Release.Name -}}
-{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name (include "palang.name" .) | trunc 50 | trimSuffix "-" -}}
+{{- $name := .Values.fullnameOverride -}}
+{{- if not $name -}}
+{{- $name = contains (include "palang.name" .) .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name (include "palang.name" .)) | replace "." "-" -}}
+{{- if regexMatch "^[0-9]" $name -}}
+{{- $name = printf "r%s" $name -}}
 {{- end -}}
+{{- end -}}
+{{- $name | trunc 50 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "palang.headlessName" -}}{{ include "palang.fullname" . }}-headless{{- end -}}
