@@ -5,8 +5,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::ensure;
-
+use super::collect::Mistake;
 use crate::{
     go_values::{self, Malformed},
     secret::Secret,
@@ -154,14 +153,14 @@ pub struct PerSecondArgs {
 
 impl RedisArgs {
     /// `base` with what is said here; `None` when no Redis is named.
-    pub(super) fn config(&self, base: Config) -> anyhow::Result<Option<Config>> {
+    pub(super) fn config(&self, base: Config) -> Option<Config> {
         if self.redis_url.is_empty() {
-            return Ok(None);
+            return None;
         }
-        let tls = self.tls()?;
+        let tls = self.tls();
         let by_url = self.redis_url.expose().contains("rediss://");
         let sentinel = self.redis_type == Kind::Sentinel;
-        Ok(Some(Config {
+        Some(Config {
             kind: self.redis_type,
             url: self.redis_url.expose().to_owned(),
             socket_type: self.redis_socket_type,
@@ -172,8 +171,7 @@ impl RedisArgs {
             tls: (self.redis_tls || (!sentinel && by_url)).then(|| tls.clone()),
             sentinel_auth: secret(&self.redis_sentinel_auth),
             sentinel_tls: (self.redis_sentinel_tls || (sentinel && by_url))
-                .then(|| self.sentinel_tls(tls))
-                .transpose()?,
+                .then(|| self.sentinel_tls(tls)),
             pool_size: self.redis_pool_size,
             slot_timeout: self.redis_pool_timeout,
             connect_timeout: self.redis_timeout,
@@ -181,65 +179,92 @@ impl RedisArgs {
             tag_entry: text(&self.redis_cluster_tag_entry),
             depth: self.redis_calls_in_flight,
             ..base
-        }))
+        })
     }
 
-    fn tls(&self) -> anyhow::Result<Tls> {
+    /// What is wrong with settings that are right one by one.
+    pub(super) fn check(&self) -> impl Iterator<Item = Mistake> {
+        [
+            (
+                &self.redis_tls_client_cert,
+                &self.redis_tls_client_key,
+                "REDIS_TLS_CLIENT_CERT, REDIS_TLS_CLIENT_KEY",
+            ),
+            (
+                &self.redis_sentinel_tls_client_cert,
+                &self.redis_sentinel_tls_client_key,
+                "REDIS_SENTINEL_TLS_CLIENT_CERT, REDIS_SENTINEL_TLS_CLIENT_KEY",
+            ),
+        ]
+        .into_iter()
+        .filter(|(certificate, key, _)| file(certificate).is_some() != file(key).is_some())
+        .map(|(_, _, names)| {
+            let reason = "a certificate and its key go together: set both or none";
+            Mistake::of(names, reason)
+        })
+    }
+
+    /// Was that file named for the sentinels alone?
+    pub(super) fn is_of_sentinels(&self, file: &str) -> bool {
+        [
+            &self.redis_sentinel_tls_cacert,
+            &self.redis_sentinel_tls_client_cert,
+            &self.redis_sentinel_tls_client_key,
+        ]
+        .into_iter()
+        .any(|own| own == Path::new(file))
+    }
+
+    fn tls(&self) -> Tls {
         let (certificate, key) = (
             file(&self.redis_tls_client_cert),
             file(&self.redis_tls_client_key),
         );
-        ensure!(
-            certificate.is_some() == key.is_some(),
-            "REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY go together"
-        );
-        Ok(Tls {
+        Tls {
             ca: file(&self.redis_tls_cacert),
             client: certificate.zip(key),
             hostname: hostname(self.redis_tls_skip_hostname_verification),
             server_name: text(&self.redis_tls_server_name),
-        })
+        }
     }
 
     /// What is said of the sentinels, and for the rest `data`.
-    fn sentinel_tls(&self, data: Tls) -> anyhow::Result<Tls> {
+    fn sentinel_tls(&self, data: Tls) -> Tls {
         let (certificate, key) = (
             file(&self.redis_sentinel_tls_client_cert),
             file(&self.redis_sentinel_tls_client_key),
         );
-        ensure!(
-            certificate.is_some() == key.is_some(),
-            "REDIS_SENTINEL_TLS_CLIENT_CERT and REDIS_SENTINEL_TLS_CLIENT_KEY go together"
-        );
-        Ok(Tls {
+        Tls {
             ca: file(&self.redis_sentinel_tls_cacert).or(data.ca),
             client: certificate.zip(key).or(data.client),
             hostname: self
                 .redis_sentinel_tls_skip_hostname_verification
                 .map_or(data.hostname, hostname),
             server_name: text(&self.redis_sentinel_tls_server_name).or(data.server_name),
-        })
+        }
     }
 }
 
 impl PerSecondArgs {
+    /// What is wrong with settings that are right one by one.
+    pub(super) fn check(&self) -> Option<Mistake> {
+        (self.redis_persecond && self.redis_persecond_url.is_empty()).then(|| {
+            Mistake::of(
+                "REDIS_PERSECOND_URL",
+                "is not set, and REDIS_PERSECOND asks for a second Redis: say where it is",
+            )
+        })
+    }
+
     /// `base` with what is said here and what `first` says for both; `None` when it is off.
-    pub(super) fn config(&self, first: &RedisArgs, base: Config) -> anyhow::Result<Option<Config>> {
-        if !self.redis_persecond {
-            return Ok(None);
+    pub(super) fn config(&self, first: &RedisArgs, base: Config) -> Option<Config> {
+        if !self.redis_persecond || self.redis_persecond_url.is_empty() {
+            return None;
         }
-        ensure!(
-            !self.redis_persecond_url.is_empty(),
-            "REDIS_PERSECOND asks for a second Redis, and REDIS_PERSECOND_URL names none"
-        );
-        ensure!(
-            !first.redis_url.is_empty(),
-            "REDIS_PERSECOND needs REDIS_URL for all other limits"
-        );
-        let tls = first.tls()?;
+        let tls = first.tls();
         let by_url = self.redis_persecond_url.expose().contains("rediss://");
         let sentinel = self.redis_persecond_type == Kind::Sentinel;
-        Ok(Some(Config {
+        Some(Config {
             kind: self.redis_persecond_type,
             url: self.redis_persecond_url.expose().to_owned(),
             socket_type: self.redis_persecond_socket_type,
@@ -250,8 +275,7 @@ impl PerSecondArgs {
             tls: (self.redis_persecond_tls || (!sentinel && by_url)).then(|| tls.clone()),
             sentinel_auth: secret(&self.redis_persecond_sentinel_auth),
             sentinel_tls: (first.redis_sentinel_tls || (sentinel && by_url))
-                .then(|| first.sentinel_tls(tls))
-                .transpose()?,
+                .then(|| first.sentinel_tls(tls)),
             pool_size: self.redis_persecond_pool_size,
             slot_timeout: first.redis_pool_timeout,
             connect_timeout: self.redis_persecond_timeout,
@@ -259,7 +283,7 @@ impl PerSecondArgs {
             tag_entry: text(&first.redis_cluster_tag_entry),
             depth: first.redis_calls_in_flight,
             ..base
-        }))
+        })
     }
 }
 

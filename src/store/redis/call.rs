@@ -7,7 +7,9 @@ use crate::store::{StoreError, Trouble, follow::Trip};
 
 use super::{
     Shared,
-    script::{Answer, Bounce, Group, Packed, TRIES, is_unknown},
+    pack::Packed,
+    reply::outcomes,
+    script::{Answer, Bounce, Group, TRIES, is_unknown},
     tally::Present,
     wire::{Reply, Wire},
 };
@@ -137,7 +139,9 @@ impl Call {
         }
         self.asked = false;
         let answer = match reply {
-            Reply::Bytes(bytes) => Some(self.group(place).outcomes(bytes)),
+            Reply::Bytes(bytes) => {
+                Some(outcomes(bytes, self.counters(place)).map_err(Bounce::Failed))
+            }
             Reply::Other(value) => match value.extract_error() {
                 // Nothing was done, so it may be done again.
                 Err(error) if is_unknown(&error) && self.tries < TRIES => None,
@@ -151,15 +155,13 @@ impl Call {
         self.answers.len() == self.asking.len()
     }
 
-    fn group(&self, place: usize) -> Group<'_> {
-        let own = self.requests.iter().zip(&self.order);
-        Group {
-            requests: own
-                .filter(|(_, group)| **group == place)
-                .map(|(request, _)| &request.piece.packed)
-                .collect(),
-            asking: self.asking[place],
-        }
+    /// Counters of a group.
+    fn counters(&self, place: usize) -> usize {
+        let requests = self.requests.iter().zip(&self.order);
+        requests
+            .filter(|(_, group)| **group == place)
+            .map(|(request, _)| request.keys())
+            .sum()
     }
 
     /// Answers the callers. Those whose reply never came are told `error`.

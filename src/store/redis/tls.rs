@@ -14,11 +14,12 @@ use rustls::{
     },
     crypto::{CryptoProvider, ring},
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject as _},
+    sign::{CertifiedKey, SingleCertAndKey},
 };
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::config::{ConfigError, Hostname, Tls};
+use super::config::{ConfigError, Hostname, Tls, TlsPart};
 
 /// Where systems keep the authorities they trust.
 const BUNDLES: &[&str] = &[
@@ -36,28 +37,29 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    pub(super) fn read(tls: &Tls) -> Result<Self, ConfigError> {
+    /// Reads the files; else everything that is wrong with them, which is something.
+    pub(super) fn read(tls: &Tls) -> Result<Self, Vec<ConfigError>> {
         let provider = Arc::new(ring::default_provider());
-        let authorities = match &tls.ca {
-            Some(path) => authorities(&file(path)?).map_err(|reason| wrong(path, reason))?,
-            None => system_bundle().unwrap_or_else(|| RootCertStore {
-                roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
-            }),
+        let client = match &tls.client {
+            Some((certificate, key)) => pair(certificate, key, &provider).map(Some),
+            None => Ok(None),
         };
-        let verifier = verifier(authorities, Arc::clone(&provider), tls.hostname)
-            .map_err(|error| wrong(tls.ca.as_deref().unwrap_or(Path::new("")), error))?;
+        let verifier = verifier(tls, Arc::clone(&provider));
+        let (verifier, client) = match (verifier, client) {
+            (Ok(verifier), Ok(client)) => (verifier, client),
+            (verifier, client) => {
+                let mut wrong: Vec<_> = verifier.err().into_iter().collect();
+                wrong.extend(client.err().unwrap_or_default());
+                return Err(wrong);
+            }
+        };
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| wrong(Path::new(""), error))?
+            .expect("the provider has the suites of the default versions")
             .dangerous()
             .with_custom_certificate_verifier(verifier);
-        let config = match &tls.client {
-            Some((certificate, key)) => {
-                let (chain, private) = pair(certificate, key)?;
-                builder
-                    .with_client_auth_cert(chain, private)
-                    .map_err(|error| wrong(key, error))?
-            }
+        let config = match client {
+            Some(client) => builder.with_client_cert_resolver(client),
             None => builder.with_no_client_auth(),
         };
         Ok(Self {
@@ -81,13 +83,22 @@ impl Trust {
 
 /// Checks a server's certificate, with or without its name.
 fn verifier(
-    authorities: RootCertStore,
+    tls: &Tls,
     provider: Arc<CryptoProvider>,
-    hostname: Hostname,
-) -> Result<Arc<dyn ServerCertVerifier>, rustls::client::VerifierBuilderError> {
-    let checked =
-        WebPkiServerVerifier::builder_with_provider(Arc::new(authorities), provider).build()?;
-    Ok(match hostname {
+) -> Result<Arc<dyn ServerCertVerifier>, ConfigError> {
+    let roots = match &tls.ca {
+        Some(path) => bundle(path)?,
+        None => system_bundle().unwrap_or_else(|| RootCertStore {
+            roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
+        }),
+    };
+    let checked = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .map_err(|error| {
+            let path = tls.ca.as_deref().unwrap_or(Path::new("the system's"));
+            wrong(path, TlsPart::Authorities, error)
+        })?;
+    Ok(match tls.hostname {
         Hostname::Checked => checked,
         Hostname::Ignored => Arc::new(AnyName(checked)),
     })
@@ -146,15 +157,35 @@ impl ServerCertVerifier for AnyName {
 fn pair(
     certificate: &Path,
     key: &Path,
-) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), ConfigError> {
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(&file(certificate)?)
-        .collect::<Result<_, _>>()
-        .map_err(|error| wrong(certificate, error))?;
-    if chain.is_empty() {
-        return Err(wrong(certificate, "holds no certificate"));
-    }
-    let private = PrivateKeyDer::from_pem_slice(&file(key)?).map_err(|error| wrong(key, error))?;
-    Ok((chain, private))
+    provider: &CryptoProvider,
+) -> Result<Arc<SingleCertAndKey>, Vec<ConfigError>> {
+    let chain = file(certificate, TlsPart::Certificate).and_then(|text| {
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(&text)
+            .collect::<Result<_, _>>()
+            .map_err(|error| wrong(certificate, TlsPart::Certificate, error))?;
+        if chain.is_empty() {
+            let reason = "holds no certificate";
+            return Err(wrong(certificate, TlsPart::Certificate, reason));
+        }
+        Ok(chain)
+    });
+    let private = file(key, TlsPart::Key).and_then(|text| {
+        PrivateKeyDer::from_pem_slice(&text).map_err(|error| wrong(key, TlsPart::Key, error))
+    });
+    let (chain, private) = match (chain, private) {
+        (Ok(chain), Ok(private)) => (chain, private),
+        (chain, private) => {
+            return Err([chain.err(), private.err()].into_iter().flatten().collect());
+        }
+    };
+    CertifiedKey::from_der(chain, private, provider)
+        .map(|pair| Arc::new(SingleCertAndKey::from(pair)))
+        .map_err(|error| vec![wrong(key, TlsPart::Key, error)])
+}
+
+fn bundle(path: &Path) -> Result<RootCertStore, ConfigError> {
+    let text = file(path, TlsPart::Authorities)?;
+    authorities(&text).map_err(|reason| wrong(path, TlsPart::Authorities, reason))
 }
 
 fn authorities(text: &[u8]) -> Result<RootCertStore, String> {
@@ -179,12 +210,13 @@ fn system_bundle() -> Option<RootCertStore> {
         .find_map(|text| authorities(&text).ok())
 }
 
-fn file(path: &Path) -> Result<Vec<u8>, ConfigError> {
-    std::fs::read(path).map_err(|error| wrong(path, error))
+fn file(path: &Path, part: TlsPart) -> Result<Vec<u8>, ConfigError> {
+    std::fs::read(path).map_err(|error| wrong(path, part, error))
 }
 
-fn wrong(path: &Path, reason: impl std::fmt::Display) -> ConfigError {
+fn wrong(path: &Path, part: TlsPart, reason: impl std::fmt::Display) -> ConfigError {
     ConfigError::Tls {
+        part,
         file: path.display().to_string(),
         reason: reason.to_string(),
     }
