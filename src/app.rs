@@ -66,7 +66,7 @@ impl App {
         let metrics = Arc::new(Metrics::new(settings.metrics));
         let tls =
             Tls::load(&server.tls, Arc::clone(&metrics)).context("cannot serve gRPC over TLS")?;
-        let ports = Ports::bind(server)?;
+        let ports = Ports::bind(&settings)?;
         Ok(Self {
             tls,
             ports,
@@ -79,7 +79,7 @@ impl App {
     }
 
     /// Where the sockets are.
-    pub const fn addresses(&self) -> Addresses {
+    pub fn addresses(&self) -> Addresses {
         self.ports.addresses()
     }
 
@@ -249,8 +249,10 @@ impl App {
             .tls
             .clone()
             .map(|tls| tokio::spawn(async move { tls.watch().await }));
-        let metrics = metrics_port(&server.prometheus_path, Arc::clone(&self.metrics));
-        tasks.spawn(serve_admin(self.ports.metrics, metrics, admin.clone()));
+        if let Some(listener) = self.ports.metrics {
+            let metrics = metrics_port(&server.prometheus_path, Arc::clone(&self.metrics));
+            tasks.spawn(serve_admin(listener, metrics, admin.clone()));
+        }
 
         let serving = Serving {
             answers: Arc::new(AnswerSettings::new(

@@ -2,14 +2,14 @@
 
 use std::net::SocketAddr;
 
-use crate::server::{self, Listener};
+use crate::{go_values::Address, server::Listener, settings::Settings};
 
 /// The sockets.
 #[derive(Debug)]
 pub(super) struct Ports {
     pub(super) grpc: Listener,
     pub(super) http: Listener,
-    pub(super) metrics: Listener,
+    pub(super) metrics: Option<Listener>,
     pub(super) debug: Listener,
 }
 
@@ -18,7 +18,8 @@ impl Ports {
     ///
     /// # Errors
     /// The first that cannot be bound, with the settings that ask for it.
-    pub(super) fn bind(server: &server::Args) -> anyhow::Result<Self> {
+    pub(super) fn bind(settings: &Settings) -> anyhow::Result<Self> {
+        let server = &settings.server;
         Ok(Self {
             grpc: if server.grpc_uds.is_empty() {
                 Listener::bind(&server.grpc_host, server.grpc_port, "GRPC_HOST, GRPC_PORT")?
@@ -26,11 +27,13 @@ impl Ports {
                 Listener::bind_path(&server.grpc_uds, "GRPC_UDS")?
             },
             http: Listener::bind(&server.host, server.port, "HOST, PORT")?,
-            metrics: Listener::bind(
-                &server.prometheus_addr.host,
-                server.prometheus_addr.port,
-                "PROMETHEUS_ADDR",
-            )?,
+            metrics: settings
+                .scraped()
+                .then(|| {
+                    let Address { host, port } = &server.prometheus_addr;
+                    Listener::bind(host, *port, "PROMETHEUS_ADDR")
+                })
+                .transpose()?,
             debug: Listener::bind(
                 &server.debug_host,
                 server.debug_port,
@@ -39,24 +42,26 @@ impl Ports {
         })
     }
 
-    pub(super) const fn addresses(&self) -> Addresses {
+    pub(super) fn addresses(&self) -> Addresses {
         Addresses {
             grpc: self.grpc.address(),
             http: self.http.address(),
-            metrics: self.metrics.address(),
+            metrics: self.metrics.as_ref().map(Listener::address),
             debug: self.debug.address(),
         }
     }
 
     /// Each port's name and where it is.
-    pub(super) fn shown(&self) -> [(&'static str, String); 4] {
+    pub(super) fn shown(&self) -> Vec<(&'static str, String)> {
         [
-            ("grpc", &self.grpc),
-            ("http", &self.http),
-            ("metrics", &self.metrics),
-            ("debug", &self.debug),
+            ("grpc", Some(&self.grpc)),
+            ("http", Some(&self.http)),
+            ("metrics", self.metrics.as_ref()),
+            ("debug", Some(&self.debug)),
         ]
-        .map(|(port, listener)| (port, listener.shown()))
+        .into_iter()
+        .filter_map(|(port, listener)| Some((port, listener?.shown())))
+        .collect()
     }
 }
 
@@ -67,8 +72,8 @@ pub struct Addresses {
     pub grpc: SocketAddr,
     /// `/json` and `/healthcheck`.
     pub http: SocketAddr,
-    /// Prometheus.
-    pub metrics: SocketAddr,
+    /// Prometheus; `None` where it is not asked for.
+    pub metrics: Option<SocketAddr>,
     /// What is in force.
     pub debug: SocketAddr,
 }
