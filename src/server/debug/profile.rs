@@ -34,13 +34,16 @@ pub(super) async fn heap<S>(
     take(&debug, query, &headers, "heap", profile::heap).await
 }
 
-async fn take<S>(
+async fn take<S, F>(
     debug: &Debug<S>,
     query: Option<String>,
     headers: &HeaderMap,
     what: &'static str,
-    profile: impl AsyncFnOnce(Duration) -> Result<Vec<u8>, Unprofiled>,
-) -> Response {
+    profile: impl FnOnce(Duration) -> F,
+) -> Response
+where
+    F: Future<Output = Result<Vec<u8>, Unprofiled>> + Send,
+{
     if let Some(refused) = token::refused(&debug.token, headers) {
         return refused;
     }
