@@ -268,8 +268,9 @@ async fn a_dead_collector_of_metrics_costs_one_line_and_no_call() {
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"),
         ];
         let mut process = Process::start(&["serve"], &env);
-        let mut client = RateLimitServiceClient::new(channel(process.address("grpc").await).await);
+        let client = RateLimitServiceClient::new(channel(process.address("grpc").await).await);
         eventually("exports are given up", async || {
+            let mut client = client.clone();
             let asked = client.should_rate_limit(request("shop", &[&[("user", "7")]]));
             asked.await.expect("decided");
             let failed = process.metric("palang_metric_exports_total{result=\"failed\"}");

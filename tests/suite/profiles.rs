@@ -152,7 +152,8 @@ struct Load {
 impl Load {
     async fn begin(process: &Process) -> Self {
         let client = RateLimitServiceClient::new(channel(process.address("grpc").await).await);
-        let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let stop = Arc::new(AtomicBool::new(false));
+        let answered: Arc<AtomicU64> = Arc::default();
         let mut calls = JoinSet::new();
         for lane in 0..4 {
             let (mut client, stop, answered) =
