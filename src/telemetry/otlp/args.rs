@@ -21,13 +21,13 @@ pub struct Args {
     pub otel_metric_export_interval: Interval,
     /// The collector. Empty: http://localhost:4318 or, over gRPC, http://localhost:4317. With https it is spoken to
     /// over TLS.
-    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", default_value = "")]
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", default_value = "", value_parser = endpoint)]
     pub otel_exporter_otlp_endpoint: String,
     /// The collector of traces; over HTTP the whole address, path included.
-    #[arg(long, env = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", default_value = "")]
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", default_value = "", value_parser = endpoint)]
     pub otel_exporter_otlp_traces_endpoint: String,
     /// The collector of metrics; over HTTP the whole address, path included.
-    #[arg(long, env = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", default_value = "")]
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", default_value = "", value_parser = endpoint)]
     pub otel_exporter_otlp_metrics_endpoint: String,
     /// How metrics are sent: http/protobuf or grpc. Empty: as traces are (TRACING_EXPORTER_PROTOCOL).
     #[arg(long, env = "OTEL_EXPORTER_OTLP_PROTOCOL", default_value = "", value_parser = maybe_protocol)]
@@ -197,6 +197,20 @@ impl Args {
     }
 }
 
+fn endpoint(text: &str) -> Result<String, Malformed> {
+    let url = text.parse::<http::Uri>().ok().filter(|url| {
+        let scheme = url.scheme_str().map(str::to_ascii_lowercase);
+        matches!(scheme.as_deref(), Some("http" | "https"))
+    });
+    if text.is_empty() || url.is_some() {
+        Ok(text.to_owned())
+    } else {
+        Err(Malformed::new(
+            "expected a URL such as http://collector:4318",
+        ))
+    }
+}
+
 /// Reads a protocol by its name.
 pub(in crate::telemetry) fn protocol(text: &str) -> Result<Protocol, Malformed> {
     match text.to_ascii_lowercase().as_str() {
@@ -297,6 +311,12 @@ mod tests {
         assert!(protocol("zipkin").is_err() && maybe_protocol("http/json").is_err());
         assert_eq!(exporters("prometheus,otlp"), Ok(Exporters { otlp: true }));
         assert!(exporters("console").is_err());
+        for url in ["", "http://h:1", "https://h/path", "HTTP://h"] {
+            assert!(endpoint(url).is_ok(), "{url}");
+        }
+        for url in ["h:1", "grpc://h:1", "http://", "http://a b"] {
+            assert!(endpoint(url).is_err(), "{url}");
+        }
         for nonsense in ["", "0", "99", "1s", "86400001"] {
             assert!(interval(nonsense).is_err(), "{nonsense}");
         }

@@ -124,11 +124,6 @@ impl Collector {
             ("", general) => format!("{}{path}", general.trim_end_matches('/')),
             (own, _) => own.to_owned(),
         };
-        let endpoint = if endpoint.contains("://") {
-            endpoint
-        } else {
-            format!("http://{endpoint}")
-        };
         let headers = headers.split(',').filter_map(|pair| {
             let (name, value) = pair.trim().split_once('=')?;
             Some((name.trim().to_ascii_lowercase(), decoded(value.trim())))
@@ -178,7 +173,8 @@ impl Collector {
     }
 
     fn is_secure(&self) -> bool {
-        self.endpoint.starts_with("https://")
+        let scheme = self.endpoint.split("://").next().unwrap_or_default();
+        scheme.eq_ignore_ascii_case("https")
     }
 
     /// A client for OTLP over HTTP.
