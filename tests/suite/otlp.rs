@@ -371,9 +371,11 @@ async fn a_file_that_is_no_certificate_is_named_at_the_start() {
         ("OTEL_EXPORTER_OTLP_CERTIFICATE", &*path),
     ];
     let mut process = Process::start(&["serve"], &env);
-    assert!(!process.wait(Duration::from_secs(10)).await.success());
+    let status = process.wait(Duration::from_secs(10)).await;
     let log = process.log().join("\n");
+    assert_eq!(status.code(), Some(64), "{log}");
     assert!(log.contains(&path), "{log}");
+    assert!(log.contains("OTEL_EXPORTER_OTLP_CERTIFICATE"), "{log}");
 }
 
 #[tokio::test]

@@ -2,10 +2,11 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use super::collector::{Collector, Signal, Tls};
+use super::collector::{Collector, Identity, NotStarted, Signal, Tls};
 use crate::{
     go_values::{self, Malformed},
     secret::Secret,
+    telemetry::traces,
 };
 
 /// Settings of OTLP.
@@ -128,6 +129,21 @@ pub struct Exporters {
 pub struct Interval(pub Duration);
 
 impl Args {
+    /// What would keep us from sending what is asked for: files and headers, not connections.
+    pub fn check(&self, traces: &traces::Args) -> Vec<NotStarted> {
+        let protocol = traces.tracing_exporter_protocol;
+        let asked = [
+            traces.tracing_enabled.then(|| self.of_traces(protocol)),
+            self.otel_metrics_exporter
+                .otlp
+                .then(|| self.of_metrics(protocol)),
+        ];
+        let collectors = asked.iter().flatten();
+        collectors
+            .filter_map(|collector| collector.check().err())
+            .collect()
+    }
+
     /// The collector of traces; `protocol` where no setting of OpenTelemetry's says.
     pub(in crate::telemetry) fn of_traces(&self, protocol: Protocol) -> Collector {
         let own = &self.otel_exporter_otlp_traces_protocol;
@@ -191,7 +207,7 @@ impl Args {
             headers.expose(),
             Tls {
                 ca: either(ca, &self.otel_exporter_otlp_certificate),
-                identity: certificate.zip(key),
+                identity: Identity::new(certificate, key),
             },
         )
     }

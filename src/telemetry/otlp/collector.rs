@@ -22,7 +22,7 @@ use rustls::{
 };
 use tonic::{
     metadata::MetadataMap,
-    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint},
 };
 
 use super::args::Protocol;
@@ -51,8 +51,31 @@ pub(in crate::telemetry) struct Collector {
 pub(super) struct Tls {
     /// Authorities that may vouch for the collector; `None`: the system's.
     pub(super) ca: Option<PathBuf>,
-    /// Our certificate and its key, when the collector asks who we are.
-    pub(super) identity: Option<(PathBuf, PathBuf)>,
+    /// Who we are, when the collector asks.
+    pub(super) identity: Identity,
+}
+
+/// Our certificate and its key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Identity {
+    #[default]
+    None,
+    Whole {
+        certificate: PathBuf,
+        key: PathBuf,
+    },
+    /// One without the other.
+    Half(PathBuf),
+}
+
+impl Identity {
+    pub(super) fn new(certificate: Option<PathBuf>, key: Option<PathBuf>) -> Self {
+        match (certificate, key) {
+            (None, None) => Self::None,
+            (Some(certificate), Some(key)) => Self::Whole { certificate, key },
+            (Some(half), None) | (None, Some(half)) => Self::Half(half),
+        }
+    }
 }
 
 /// Why nothing can be sent to a collector.
@@ -85,6 +108,12 @@ pub enum NotStarted {
         /// Why.
         error: pem::Error,
     },
+    /// A certificate without its key, or a key without its certificate.
+    #[error("{} is one half of who we are: a certificate and its key go together", path.display())]
+    Half {
+        /// The file that is there.
+        path: PathBuf,
+    },
     /// A header that cannot be one.
     #[error("the header {name:?} for the collector has a name or a value that no header can have")]
     Header {
@@ -101,7 +130,33 @@ pub enum NotStarted {
     Roots(#[source] io::Error),
 }
 
+impl NotStarted {
+    /// The setting to look at, in its general form.
+    pub const fn setting(&self) -> &'static str {
+        match self {
+            Self::Transport { .. } | Self::Exporter(_) => "OTEL_EXPORTER_OTLP_ENDPOINT",
+            Self::Header { .. } => "OTEL_EXPORTER_OTLP_HEADERS",
+            Self::Half { .. } => "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
+            Self::File { .. } | Self::Pem { .. } | Self::Tls(_) | Self::Roots(_) => {
+                "OTEL_EXPORTER_OTLP_CERTIFICATE"
+            }
+        }
+    }
+}
+
 impl Collector {
+    /// Looks at what the settings name, without a connection.
+    ///
+    /// # Errors
+    /// What would keep us from sending.
+    pub(super) fn check(&self) -> Result<(), NotStarted> {
+        self.header_map()?;
+        if self.is_secure() {
+            self.tls.rustls()?;
+        }
+        Ok(())
+    }
+
     pub(super) fn new(
         signal: Signal,
         protocol: Protocol,
@@ -245,11 +300,12 @@ impl Tls {
             None => builder.with_native_roots().map_err(NotStarted::Roots)?,
         };
         Ok(match &self.identity {
-            Some((certificate, key)) => {
+            Identity::Whole { certificate, key } => {
                 let private = PrivateKeyDer::from_pem_file(key).map_err(unread(key))?;
                 builder.with_client_auth_cert(certificates(certificate)?, private)?
             }
-            None => builder.with_no_client_auth(),
+            Identity::Half(path) => return Err(NotStarted::Half { path: path.clone() }),
+            Identity::None => builder.with_no_client_auth(),
         })
     }
 
@@ -259,10 +315,14 @@ impl Tls {
             Some(path) => config.ca_certificate(Certificate::from_pem(read(path)?)),
             None => config.with_native_roots(),
         };
-        if let Some((certificate, key)) = &self.identity {
-            config = config.identity(Identity::from_pem(read(certificate)?, read(key)?));
+        match &self.identity {
+            Identity::Whole { certificate, key } => {
+                let identity = tonic::transport::Identity::from_pem(read(certificate)?, read(key)?);
+                Ok(config.identity(identity))
+            }
+            Identity::Half(path) => Err(NotStarted::Half { path: path.clone() }),
+            Identity::None => Ok(config),
         }
-        Ok(config)
     }
 }
 
