@@ -53,55 +53,55 @@ pub struct Args {
     pub otel_exporter_otlp_metrics_headers: Secret,
     /// File with the authorities that may vouch for the collector, PEM. Empty: the system's.
     #[arg(long, env = "OTEL_EXPORTER_OTLP_CERTIFICATE", default_value = "")]
-    pub otel_exporter_otlp_certificate: PathBuf,
+    pub otel_exporter_otlp_certificate: String,
     /// The same for the collector of traces.
     #[arg(
         long,
         env = "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE",
         default_value = ""
     )]
-    pub otel_exporter_otlp_traces_certificate: PathBuf,
+    pub otel_exporter_otlp_traces_certificate: String,
     /// The same for the collector of metrics.
     #[arg(
         long,
         env = "OTEL_EXPORTER_OTLP_METRICS_CERTIFICATE",
         default_value = ""
     )]
-    pub otel_exporter_otlp_metrics_certificate: PathBuf,
+    pub otel_exporter_otlp_metrics_certificate: String,
     /// File with our certificate for a collector that asks for one, PEM.
     #[arg(
         long,
         env = "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
         default_value = ""
     )]
-    pub otel_exporter_otlp_client_certificate: PathBuf,
+    pub otel_exporter_otlp_client_certificate: String,
     /// The same for the collector of traces.
     #[arg(
         long,
         env = "OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE",
         default_value = ""
     )]
-    pub otel_exporter_otlp_traces_client_certificate: PathBuf,
+    pub otel_exporter_otlp_traces_client_certificate: String,
     /// The same for the collector of metrics.
     #[arg(
         long,
         env = "OTEL_EXPORTER_OTLP_METRICS_CLIENT_CERTIFICATE",
         default_value = ""
     )]
-    pub otel_exporter_otlp_metrics_client_certificate: PathBuf,
+    pub otel_exporter_otlp_metrics_client_certificate: String,
     /// File with the key of our certificate, PEM.
     #[arg(long, env = "OTEL_EXPORTER_OTLP_CLIENT_KEY", default_value = "")]
-    pub otel_exporter_otlp_client_key: PathBuf,
+    pub otel_exporter_otlp_client_key: String,
     /// The same for the collector of traces.
     #[arg(long, env = "OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", default_value = "")]
-    pub otel_exporter_otlp_traces_client_key: PathBuf,
+    pub otel_exporter_otlp_traces_client_key: String,
     /// The same for the collector of metrics.
     #[arg(
         long,
         env = "OTEL_EXPORTER_OTLP_METRICS_CLIENT_KEY",
         default_value = ""
     )]
-    pub otel_exporter_otlp_metrics_client_key: PathBuf,
+    pub otel_exporter_otlp_metrics_client_key: String,
 }
 
 /// How OTLP is spoken.
@@ -183,14 +183,11 @@ impl Args {
         protocol: Protocol,
         endpoint: &str,
         headers: &Secret,
-        [ca, certificate, key]: [&PathBuf; 3],
+        [ca, certificate, key]: [&str; 3],
     ) -> Collector {
-        let either = |own: &PathBuf, general: &PathBuf| {
-            let files = [own, general].into_iter();
-            files
-                .filter(|file| !file.as_os_str().is_empty())
-                .map(PathBuf::clone)
-                .next()
+        let either = |own: &str, general: &str| {
+            let mut files = [own, general].into_iter();
+            files.find(|file| !file.is_empty()).map(PathBuf::from)
         };
         let headers = if headers.is_empty() {
             &self.otel_exporter_otlp_headers

@@ -1,5 +1,5 @@
-//! Where the CPU time goes. The kernel interrupts whichever thread of ours is running, a hundred times for each second of
-//! CPU time, and its stack is noted: some tens of microseconds each, which is well under a hundredth of that time.
+//! Where the CPU time goes. The kernel interrupts whichever thread of ours is running, about a hundred times for each
+//! second of CPU time, and the thread's stack is noted before it goes on.
 
 use std::{io::Write as _, time::Duration};
 
