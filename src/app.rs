@@ -16,6 +16,7 @@ use tokio::{
 };
 
 use crate::{
+    go_values::Address,
     limiter::{InForce, Limiter},
     rules::{
         Rules,
@@ -64,20 +65,22 @@ pub struct App {
 struct Ports {
     grpc: Listener,
     http: Listener,
-    metrics: Listener,
+    metrics: Option<Listener>,
     debug: Listener,
 }
 
 impl Ports {
     /// Each port's name and where it is.
-    fn shown(&self) -> [(&'static str, String); 4] {
+    fn shown(&self) -> Vec<(&'static str, String)> {
         [
-            ("grpc", &self.grpc),
-            ("http", &self.http),
-            ("metrics", &self.metrics),
-            ("debug", &self.debug),
+            ("grpc", Some(&self.grpc)),
+            ("http", Some(&self.http)),
+            ("metrics", self.metrics.as_ref()),
+            ("debug", Some(&self.debug)),
         ]
-        .map(|(port, listener)| (port, listener.shown()))
+        .into_iter()
+        .filter_map(|(port, listener)| Some((port, listener?.shown())))
+        .collect()
     }
 }
 
@@ -88,8 +91,8 @@ pub struct Addresses {
     pub grpc: SocketAddr,
     /// `/json` and `/healthcheck`.
     pub http: SocketAddr,
-    /// Prometheus.
-    pub metrics: SocketAddr,
+    /// Prometheus; `None` where it is not asked for.
+    pub metrics: Option<SocketAddr>,
     /// What is in force.
     pub debug: SocketAddr,
 }
@@ -145,11 +148,13 @@ impl App {
                 Listener::bind_path(&server.grpc_uds, "GRPC_UDS")?
             },
             http: Listener::bind(&server.host, server.port, "HOST, PORT")?,
-            metrics: Listener::bind(
-                &server.prometheus_addr.host,
-                server.prometheus_addr.port,
-                "PROMETHEUS_ADDR",
-            )?,
+            metrics: settings
+                .scraped()
+                .then(|| {
+                    let Address { host, port } = &server.prometheus_addr;
+                    Listener::bind(host, *port, "PROMETHEUS_ADDR")
+                })
+                .transpose()?,
             debug: Listener::bind(
                 &server.debug_host,
                 server.debug_port,
@@ -168,11 +173,11 @@ impl App {
     }
 
     /// Where the sockets are.
-    pub const fn addresses(&self) -> Addresses {
+    pub fn addresses(&self) -> Addresses {
         Addresses {
             grpc: self.ports.grpc.address(),
             http: self.ports.http.address(),
-            metrics: self.ports.metrics.address(),
+            metrics: self.ports.metrics.as_ref().map(Listener::address),
             debug: self.ports.debug.address(),
         }
     }
@@ -354,8 +359,10 @@ impl App {
             .tls
             .clone()
             .map(|tls| tokio::spawn(async move { tls.watch().await }));
-        let metrics = metrics_port(&server.prometheus_path, Arc::clone(&self.metrics));
-        tasks.spawn(serve_admin(self.ports.metrics, metrics, admin.clone()));
+        if let Some(listener) = self.ports.metrics {
+            let metrics = metrics_port(&server.prometheus_path, Arc::clone(&self.metrics));
+            tasks.spawn(serve_admin(listener, metrics, admin.clone()));
+        }
 
         let serving = Serving {
             answers: Arc::new(AnswerSettings::new(

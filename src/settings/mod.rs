@@ -94,6 +94,13 @@ impl ModeArgs {
     }
 }
 
+impl Settings {
+    /// Whether there is a metrics port. As in the reference DISABLE_STATS wins over everything else.
+    pub fn scraped(&self) -> bool {
+        self.server.use_prometheus.unwrap_or(true) && !self.statsd.disable_stats
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
