@@ -22,6 +22,15 @@ pub(crate) struct Process {
     reader: Option<JoinHandle<()>>,
 }
 
+/// What a process holds of the system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) threads: u64,
+    pub(crate) descriptors: u64,
+    /// Bytes.
+    pub(crate) memory: u64,
+}
+
 impl Process {
     /// Starts the binary with nothing in its environment but `env`, on free ports of the loopback.
     pub(crate) fn start(args: &[&str], env: &[(&str, &str)]) -> Self {
@@ -88,6 +97,27 @@ impl Process {
             .filter_map(|line| line.rsplit_once(' '))
             .find(|(found, _)| *found == name)
             .map_or(0, |(_, value)| value.parse().expect("a whole number"))
+    }
+
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it holds now, as the system counts it.
+    pub(crate) fn usage(&self) -> Usage {
+        let of = |what: &str| format!("/proc/{}/{what}", self.child.id());
+        let status = std::fs::read_to_string(of("status")).expect("it runs");
+        let number = |name: &str| -> u64 {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let word = line.and_then(|rest| rest.split_whitespace().next());
+            word.and_then(|word| word.parse().ok()).expect(name)
+        };
+        Usage {
+            threads: number("Threads:"),
+            descriptors: std::fs::read_dir(of("fd")).expect("it runs").count() as u64,
+            memory: number("VmRSS:") * 1024,
+        }
     }
 
     /// The log so far, as JSON records.
