@@ -2,10 +2,10 @@
 
 -- Microseconds that pinned calls add to an expiry: their clock stands still while Redis's own goes on.
 local PINNED = 86400000000
-local HEADER, QUOTA, RECORD = 16, 25, 22
+local HEADER, QUOTA, RECORD = 20, 25, 22
 
 local arguments = ARGV[1]
-local now, quotas, logs = unpack_struct('<dI4I4', arguments)
+local now, quotas, logs, groups = unpack_struct('<dI4I4I4', arguments)
 local extra = 0
 if now > 0 then
   extra = PINNED

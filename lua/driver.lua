@@ -37,47 +37,21 @@ elseif strings > 0 then
         values[slot] = some[slot - from + 1]
       end
     end
-    local missing, places = {}, {}
+    local missing = {}
     for slot = from, to do
       if not values[slot] then
         missing[#missing + 1] = keys[slot]
-        places[#places + 1] = slot
       end
     end
     if #missing > 0 and call('EXISTS', unpack(missing)) > 0 then
-      for _, slot in ipairs(places) do
-        values[slot] = value_of(slot)
+      for slot = from, to do
+        values[slot] = values[slot] or value_of(slot)
       end
     end
   end
 end
 
-local function load()
-  for slot = 1, strings do
-    local value = values[slot]
-    if value then
-      local length = #value
-      local tag, a, b, c = FOREIGN, 0, 0, 1
-      if length == 25 then
-        tag, a, b, c = unpack_struct('<Bddd', value)
-      elseif length == 17 then
-        tag, a, b = unpack_struct('<Bdd', value)
-      end
-      -- No number passes that is not whole: what is none, or has no end, leaves no rest of 0.
-      if a % 1 + b % 1 + c % 1 == 0 and a >= 0 and a <= MAX and b >= 0 and b <= MAX and c >= 0 and c <= MAX
-        and (length == 17) == (tag == FIXED_WINDOW)
-        and (c > 0 or tag == SLIDING_WINDOW) then
-        letters[slot], A[slot], B[slot], C[slot] = tag, a, b, c
-      else
-        letters[slot] = FOREIGN
-      end
-    end
-  end
-  for slot = strings + 1, slots do
-    sliding_log_load(slot)
-  end
-end
-
+-- Brings back a state that is far ahead of now.
 local function mend(slot, letter, quota)
   if letter == SLIDING_LOG then
     sliding_log_mend(slot, q2[quota])
@@ -119,116 +93,138 @@ local function is_own(slot, letter)
   return true
 end
 
--- Of the request that is decided all or nothing.
-local slot, letter, quota, role, hits, allowed = {}, {}, {}, {}, {}, {}
--- What its slots held before.
-local a, b, c, d, e = {}, {}, {}, {}, {}
+local all_or_nothing
+if groups > 0 then
+  -- Of the request that is decided all or nothing.
+  local slot, letter, quota, role, hits, allowed = {}, {}, {}, {}, {}, {}
+  -- What its slots held before.
+  local a, b, c, d, e = {}, {}, {}, {}, {}
 
--- Decides the request of so many counters, the first of which has its record at `at`.
-local function all_or_nothing(at, total)
-  local own = true
-  for i = 1, total do
-    local _
-    _, role[i], slot[i], quota[i], _, hits[i] = unpack_struct('<BBI4I4I4d', arguments, at + (i - 1) * RECORD)
-    letter[i] = algorithm[quota[i]]
-    own = is_own(slot[i], letter[i]) and own
-  end
-  if not own then
-    return
-  end
-
-  for i = 1, total do
-    mend(slot[i], letter[i], quota[i])
-  end
-  for i = 1, total do
-    local s = slot[i]
-    a[i], b[i], c[i], d[i], e[i] = A[s], B[s], C[s], D[s], changed[s]
-  end
-
-  local held, quotas, quotas_refused = false, 0, 0
-  for i = 1, total do
-    allowed[i] = take(slot[i], letter[i], quota[i], hits[i], 1, false) > 0
-    if role[i] == QUOTA_BUCKET then
-      quotas = quotas + 1
-      if not allowed[i] then
-        quotas_refused = quotas_refused + 1
-      end
-    elseif role[i] ~= SHADOW and not allowed[i] then
-      held = true
+  -- Decides the request of so many counters, the first of which has its record at `at`.
+  all_or_nothing = function(at, total)
+    local own = true
+    for i = 1, total do
+      local _
+      _, role[i], slot[i], quota[i], _, hits[i] =
+        unpack_struct('<BBI4I4I4d', arguments, at + (i - 1) * RECORD)
+      letter[i] = algorithm[quota[i]]
+      own = is_own(slot[i], letter[i]) and own
     end
-  end
-  if not held and (quotas == 0 or quotas > quotas_refused) then
-    return
-  end
+    if not own then
+      return
+    end
 
-  for i = 1, total do
-    local s = slot[i]
-    A[s], B[s], C[s], D[s], changed[s] = a[i], b[i], c[i], d[i], e[i]
-  end
-  for i = 1, total do
-    if role[i] == SHADOW then
-      take(slot[i], letter[i], quota[i], hits[i], 1, false)
-    elseif allowed[i] then
-      take(slot[i], letter[i], quota[i], 0, 1, false)
+    for i = 1, total do
+      mend(slot[i], letter[i], quota[i])
+    end
+    for i = 1, total do
+      local s = slot[i]
+      a[i], b[i], c[i], d[i], e[i] = A[s], B[s], C[s], D[s], changed[s]
+    end
+
+    local held, quotas, quotas_refused = false, 0, 0
+    for i = 1, total do
+      allowed[i] = take(slot[i], letter[i], quota[i], hits[i], 1, false) > 0
+      if role[i] == QUOTA_BUCKET then
+        quotas = quotas + 1
+        if not allowed[i] then
+          quotas_refused = quotas_refused + 1
+        end
+      elseif role[i] ~= SHADOW and not allowed[i] then
+        held = true
+      end
+    end
+    if not held and (quotas == 0 or quotas > quotas_refused) then
+      return
+    end
+
+    for i = 1, total do
+      local s = slot[i]
+      A[s], B[s], C[s], D[s], changed[s] = a[i], b[i], c[i], d[i], e[i]
+    end
+    for i = 1, total do
+      if role[i] == SHADOW then
+        take(slot[i], letter[i], quota[i], hits[i], 1, false)
+      elseif allowed[i] then
+        take(slot[i], letter[i], quota[i], 0, 1, false)
+      end
     end
   end
 end
 
-local function decide()
+repeat
+  spoilt = false
+  for slot = 1, strings do
+    local value = values[slot]
+    if value then
+      local length = #value
+      local tag, a, b, c = FOREIGN, 0, 0, 1
+      if length == 25 then
+        tag, a, b, c = unpack_struct('<Bddd', value)
+      elseif length == 17 then
+        tag, a, b = unpack_struct('<Bdd', value)
+      end
+      -- No number passes that is not whole: what is none, or has no end, leaves no rest of 0.
+      if a % 1 + b % 1 + c % 1 == 0 and a >= 0 and a <= MAX and b >= 0 and b <= MAX and c >= 0 and c <= MAX
+        and (length == 17) == (tag == FIXED_WINDOW)
+        and (c > 0 or tag == SLIDING_WINDOW) then
+        letters[slot], A[slot], B[slot], C[slot] = tag, a, b, c
+      else
+        letters[slot] = FOREIGN
+      end
+    end
+  end
+  for slot = strings + 1, slots do
+    sliding_log_load(slot)
+  end
+
   local at = HEADER + quotas * QUOTA + 1
   local last = #arguments
   while at < last do
     local how, _, slot, quota, times, hits = unpack_struct('<BBI4I4I4d', arguments, at)
-    at = at + RECORD
     if how == TOGETHER then
-      all_or_nothing(at - RECORD, times)
-      at = at + (times - 1) * RECORD
+      all_or_nothing(at, times)
+      at = at + times * RECORD
     else
       local letter = algorithm[quota]
       if is_own(slot, letter) then
         mend(slot, letter, quota)
         take(slot, letter, quota, hits, times, how == COUNTED)
       end
+      at = at + RECORD
     end
   end
-end
 
-load()
-decide()
-while spoilt do
-  -- A list turned out to be no log after its counters were decided: once more, without it. Nothing is written yet.
-  spoilt = false
-  A, B, C, D, changed = {}, {}, {}, {}, {}
-  load()
-  decide()
-end
-
-for slot = 1, slots do
-  local expiry = changed[slot]
-  if expiry then
-    local letter = letters[slot]
-    expiry = div_ceil(expiry + extra, 1000)
-    if expiry < 1 then
-      expiry = 1
-    end
-    if letter == SLIDING_LOG then
-      sliding_log_save(slot, expiry)
-    elseif letter == FIXED_WINDOW then
-      call('SET', keys[slot], pack('<Bdd', letter, A[slot], B[slot]), 'PX', string.format('%d', expiry))
-    elseif letter ~= FOREIGN then
-      call('SET', keys[slot], pack('<Bddd', letter, A[slot], B[slot], C[slot]), 'PX', string.format('%d', expiry))
-    end
+  if spoilt then
+    -- A list turned out to be no log after its counters were decided: once more, without it. Nothing is written yet.
+    A, B, C, D, changed = {}, {}, {}, {}, {}
   end
-end
+until not spoilt
 
 for slot = 1, slots do
-  if letters[slot] == FOREIGN then
+  local letter, expiry = letters[slot], changed[slot]
+  if letter == FOREIGN then
     values[slot] = '!'
   elseif slot > strings then
     values[slot] = sliding_log_read(slot)
   elseif not values[slot] then
     values[slot] = '-'
   end
+  if expiry and letter ~= FOREIGN then
+    expiry = div_ceil(expiry + extra, 1000)
+    if expiry < 1 then
+      expiry = 1
+    end
+    local text = string.format('%.0f', expiry)
+    if letter == SLIDING_LOG then
+      sliding_log_save(slot, text)
+    elseif letter == FIXED_WINDOW then
+      call('SET', keys[slot], pack('<Bdd', letter, A[slot], B[slot]), 'PX', text)
+    else
+      call('SET', keys[slot], pack('<Bddd', letter, A[slot], B[slot], C[slot]), 'PX', text)
+    end
+  end
 end
+
 values[slots + 1] = pack('<d', now)
 return table.concat(values)

@@ -15,7 +15,7 @@ const FREE: u8 = 1;
 const TOGETHER: u8 = 2;
 
 /// Bytes of the arguments' parts.
-const HEADER: usize = 16;
+const HEADER: usize = 20;
 const QUOTA: usize = 25;
 const RECORD: usize = 22;
 
@@ -85,6 +85,7 @@ impl<'a> Call<'a> {
             by_key: HashMap::with_capacity(counters),
             quotas: Vec::new(),
             records: Vec::with_capacity(counters),
+            together: 0,
         };
         let mut met: Vec<Option<usize>> = Vec::with_capacity(counters);
         for request in requests {
@@ -103,6 +104,8 @@ struct Draft<'a> {
     by_key: HashMap<&'a [u8], usize>,
     quotas: Vec<Quota>,
     records: Vec<Record>,
+    /// Requests whose counters are decided together.
+    together: usize,
 }
 
 impl<'a> Draft<'a> {
@@ -136,6 +139,7 @@ impl<'a> Draft<'a> {
             // Fails as a whole, and charges nothing.
             return;
         }
+        self.together += 1;
         for (charge, slot) in request.charges.iter().zip(slots.iter().flatten()) {
             let quota = self.quota(charge.quota);
             self.slots[*slot].last = None;
@@ -150,8 +154,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// A counter that is decided on its own. What other records of its key were met since the last of this row is
-    /// nothing: counters of other keys may be decided before or after.
+    /// A counter that is decided on its own. It joins the last record of its key, if that asks for the same: those of
+    /// other keys in between may as well be decided before it as after it.
     fn alone(&mut self, how: u8, charge: &Charge, slot: usize) {
         let quota = self.quota(charge.quota);
         if let Some(last) = self.slots[slot].last {
@@ -217,6 +221,7 @@ impl<'a> Draft<'a> {
         );
         push_count(&mut arguments, self.quotas.len());
         push_count(&mut arguments, logs);
+        push_count(&mut arguments, self.together);
         for quota in &self.quotas {
             arguments.push(quota.letter());
             for number in numbers(quota) {

@@ -63,7 +63,11 @@ fn found(call: &Call<'_>, reply: &[u8]) -> Option<(Vec<Slot>, Timestamp)> {
             NONE => Slot::new(None),
             FOREIGN => Slot::foreign(),
             tag if tag == *letter => Slot::new(Some(state(tag, &mut rest)?)),
-            _ => return None,
+            // Another algorithm's, and no record asked for it.
+            tag => {
+                take(&mut rest, if tag == b'f' { 16 } else { 24 })?;
+                Slot::foreign()
+            }
         });
     }
     let now = Timestamp::from_micros(number(&mut rest)?);
