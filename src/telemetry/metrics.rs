@@ -196,7 +196,11 @@ impl Metrics {
             drop(policy_answers.get_or_create(&PolicyLabel { policy }));
         }
         let late_answers = Counter::default();
-        let tls_reloads = Family::default();
+        let tls_reloads = Family::<ResultLabel, Counter>::default();
+        for result in ["taken", "refused"] {
+            // Here too: an increase from nothing is none that Prometheus sees.
+            drop(tls_reloads.get_or_create(&ResultLabel { result }));
+        }
         registry.register(
             "palang_tls_reloads",
             "Certificates that changed while the service ran, by what became of them",

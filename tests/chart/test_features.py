@@ -55,9 +55,9 @@ def test_the_memory_of_refusals_can_be_turned_off():
 def test_user_and_password_come_from_the_secret():
     env = render(case("redis-existing-secret")).env
     reference = {"name": "palang-redis", "key": "user"}
-    assert env["SECRET_REDIS_USERNAME"]["valueFrom"]["secretKeyRef"] == reference
-    assert env["SECRET_REDIS_PASSWORD"]["valueFrom"]["secretKeyRef"]["key"] == "password"
-    assert env["REDIS_AUTH"]["value"] == "$(SECRET_REDIS_USERNAME):$(SECRET_REDIS_PASSWORD)"
+    assert env["REDIS_USER"]["valueFrom"]["secretKeyRef"] == reference
+    assert env["REDIS_PASSWORD"]["valueFrom"]["secretKeyRef"] == {"name": "palang-redis", "key": "password"}
+    assert "REDIS_AUTH" not in env, "it is split at its first colon"
     assert env["REDIS_POOL_SIZE"]["value"] == "20"
     assert not render(case("redis-existing-secret")).all("Secret")
 
@@ -88,9 +88,11 @@ def test_a_new_password_restarts_and_new_rules_do_not():
 def test_sentinels():
     release = render(case("redis-sentinel-tls"))
     assert release.setting("REDIS_TYPE") == "SENTINEL"
-    assert release.env["REDIS_SENTINEL_AUTH"]["valueFrom"]["secretKeyRef"]["key"] == "sentinel"
-    # Without a user the password goes as it is.
-    assert release.env["REDIS_AUTH"]["valueFrom"]["secretKeyRef"]["key"] == "password"
+    # What comes before the first colon is a user: none, and the password may have colons.
+    assert release.setting("REDIS_SENTINEL_AUTH") == ":$(SECRET_REDIS_SENTINEL_PASSWORD)"
+    assert release.env["SECRET_REDIS_SENTINEL_PASSWORD"]["valueFrom"]["secretKeyRef"]["key"] == "sentinel"
+    assert release.env["REDIS_PASSWORD"]["valueFrom"]["secretKeyRef"]["key"] == "password"
+    assert "REDIS_USER" not in release.env
     assert release.setting("REDIS_TLS") == "true"
     assert release.setting("REDIS_TLS_CACERT") == "/etc/palang/redis-tls/ca.crt"
     assert release.setting("REDIS_TLS_CLIENT_CERT") == "/etc/palang/redis-tls/tls.crt"
@@ -106,7 +108,7 @@ def test_cluster_and_a_redis_per_second():
     assert release.setting("REDIS_PERSECOND_TLS") == "true"
     assert release.setting("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION") == "true"
     secret = release.one("Secret")
-    for name, key in (("REDIS_AUTH", "redis-password"), ("REDIS_PERSECOND_AUTH", "per-second-password")):
+    for name, key in (("REDIS_PASSWORD", "redis-password"), ("REDIS_PERSECOND_PASSWORD", "per-second-password")):
         reference = release.env[name]["valueFrom"]["secretKeyRef"]
         assert reference == {"name": secret["metadata"]["name"], "key": key}
 
@@ -118,7 +120,7 @@ def test_the_trial_store_is_off_by_default_and_asks_for_its_password():
     assert "$(SECRET_REDIS_PASSWORD)" in container["args"]
     secret = {"name": release.one("Secret")["metadata"]["name"], "key": "redis-password"}
     assert container["env"][0]["valueFrom"]["secretKeyRef"] == secret
-    assert release.env["REDIS_AUTH"]["valueFrom"]["secretKeyRef"] == secret
+    assert release.env["REDIS_PASSWORD"]["valueFrom"]["secretKeyRef"] == secret
 
 
 # --- Rules
@@ -478,7 +480,9 @@ def test_service_monitor_alerts_and_dashboard():
         for rule in wanted:
             if "alert" in rule:
                 rule["labels"] = {**rule.get("labels", {}), "team": "platform"}
-        assert groups[group["name"]] == wanted, "the alerts are the file's, untouched but for labels"
+                runbook = rule["annotations"]["runbook_url"]
+                rule["annotations"]["runbook_url"] = f"https://runbooks.example.com/palang/{runbook}"
+        assert groups[group["name"]] == wanted, "the alerts are the file's, untouched but for labels and the runbook"
 
     dashboard = release.one("ConfigMap", "rl-palang-dashboard")
     assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
