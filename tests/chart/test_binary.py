@@ -7,7 +7,7 @@ import yaml
 
 import chart
 from chart import case, render
-from service import PATIENCE, Pod, free_ports, get, project, redis, served
+from service import PATIENCE, Pod, free_ports, get, project, redis, sentinel, served
 
 # In one worker: what is a free port to one must not be to another.
 pytestmark = [pytest.mark.binary, pytest.mark.xdist_group("binary")]
@@ -73,6 +73,18 @@ def test_it_logs_in_with_any_user_and_password(palang, tmp_path, certificates):
             service.becomes_ready()
             said = service.log.read_text()
             assert first not in said and second not in said, "the log tells a password"
+
+
+def test_it_logs_in_to_sentinels_with_any_password(palang, tmp_path, certificates):
+    password, asked = "p:@ss/w%rd#1", "a:b:c"
+    values = tmp_path / "values.yaml"
+    one = {"type": "sentinel", "url": "main,sentinel:26379", "password": password, "sentinelPassword": asked}
+    values.write_text(yaml.safe_dump({"redis": one}))
+    with redis(tmp_path / "redis", "default", password) as master:
+        with sentinel(tmp_path / "sentinel", asked, master, password) as port:
+            url = {"REDIS_URL": f"main,127.0.0.1:{port}"}
+            with served(palang, render(values), tmp_path / "service", certificates, **url) as service:
+                service.becomes_ready()
 
 
 @pytest.mark.parametrize("name", ["quickstart", "rules-many", "tls-secret", "mtls-cert-manager"])

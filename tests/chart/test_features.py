@@ -352,6 +352,7 @@ def test_network_policy():
         ("dual-stack", {6379}),
         ("xds", {6379, 18001}),
         ("tracing", {6379, 443}),
+        ("redis-address", {6379, 7000}),
     ],
 )
 def test_network_policy_knows_the_ports(name, ports):
@@ -409,6 +410,22 @@ def test_tracing():
     assert field == "metadata.name"
 
 
+def test_without_metrics_there_is_no_port_for_them():
+    release = render(case("monitoring-none"))
+    assert release.setting("USE_PROMETHEUS") == "false" and "PROMETHEUS_ADDR" not in release.env
+    assert {port["name"] for port in release.container["ports"]} == {"grpc", "http"}
+    for service in (release.service, release.headless):
+        assert {port["name"] for port in service["spec"]["ports"]} == {"grpc", "http"}
+    rules = release.one("NetworkPolicy")["spec"]["ingress"]
+    assert {port["port"] for rule in rules for port in rule["ports"]} == {8081, 8080}
+    assert not {each["kind"] for each in release.objects} & {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
+
+
+def test_recreate_comes_alone():
+    strategy = render(case("defaults-with-redis"), "--set", "strategy.type=Recreate").deployment["spec"]["strategy"]
+    assert strategy == {"type": "Recreate"}, "Kubernetes refuses rollingUpdate beside it"
+
+
 def test_metrics_sinks():
     release = render(case("defaults-with-redis"))
     assert (release.setting("USE_STATSD"), release.setting("USE_PROMETHEUS")) == ("false", "true")
@@ -435,7 +452,7 @@ def test_extras():
     assert release.pod["spec"]["imagePullSecrets"] == [{"name": "registry"}, {"name": "second"}]
     assert release.pod["metadata"]["labels"]["sidecar.istio.io/inject"] == "true"
     assert release.pod["metadata"]["annotations"] == {"example.com/pod": "yes", "example.com/owner": "platform"}
-    assert release.container["args"] == ["serve", "--log-level=debug"]
+    assert release.container["args"] == ["serve", "--top-keys=50"]
     assert release.env["ADMIN_TOKEN"]["valueFrom"]["secretKeyRef"]["name"] == "admin"
     assert {"name": "scratch", "mountPath": "/scratch"} in release.container["volumeMounts"]
     assert [each["name"] for each in release.pod["spec"]["containers"]] == ["palang", "proxy"]
@@ -461,6 +478,36 @@ def test_a_long_name_leaves_room_for_suffixes():
     release = render(case("quickstart"), "--set", f"fullnameOverride={long}")
     assert len({(each["kind"], each["metadata"]["name"]) for each in release.objects}) == len(release.objects)
     assert all(len(each["metadata"]["name"]) <= 63 for each in release.objects)
+
+
+@pytest.mark.parametrize("name", ["1st.release", "a.b", "palang.v2", "0"])
+def test_any_name_of_a_release_makes_names_of_services(name):
+    result = chart.helm("template", name, chart.CHART, "--values", case("quickstart"))
+    assert result.returncode == 0, result.stderr
+    for found in yaml.safe_load_all(result.stdout):
+        assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", found["metadata"]["name"]), found["metadata"]["name"]
+
+
+def test_what_is_missing_is_refused_and_what_is_empty_is_nothing():
+    """A null takes a default away: the schema asks for what has to be there, ci/nulls.yaml clears all the rest."""
+    schema = json.loads((chart.CHART / "values.schema.json").read_text())
+    cleared = yaml.safe_load(case("nulls").read_text())
+
+    def check(values, described, path, nulls):
+        if "$ref" in described:
+            described = schema["definitions"][described["$ref"].rpartition("/")[2]]
+        required = described.get("required", [])
+        for key, default in values.items():
+            here = f"{path}.{key}".lstrip(".")
+            if key in required:
+                if isinstance(default, dict):
+                    check(default, described["properties"][key], here, (nulls or {}).get(key))
+            else:
+                assert default is None or (key in (nulls or {}) and nulls[key] is None), here
+
+    check(yaml.safe_load((chart.CHART / "values.yaml").read_text()), schema, "", cleared)
+    refused = chart.template(case("defaults-with-redis"), "--set", "tls=null")
+    assert refused.returncode != 0 and "missing property 'tls'" in refused.stderr
 
 
 # --- Seen
@@ -539,6 +586,23 @@ def test_notes_show_an_envoy_cluster_that_parses():
         (["redis.url=r:6379", "failure.mode=deny"], "every limited call is refused"),
         (["redis.url=r:6379", "debug.exposed=true"], "debug pages"),
         (["redis.url=r:6379", "redis.password=x"], "redis.existingSecret is better"),
+        (["redis.url=r:6379", "replicaCount=0"], "nothing runs"),
+        (["redis.url=r:6379", "autoscaling.enabled=true", "autoscaling.minReplicas=1"], "autoscaling.minReplicas is 1"),
+        (["redis.url=r:6379", "strategy.type=Recreate"], "nobody answers during a roll-out"),
+        (["redis.url=r:6379", "failure.mode=local", "dnsPolicy=Default"], "do not know how many they are"),
+        (["redis.url=r:6379", "failure.storeTimeout=50ms"], "Envoy gives up on a call after 20 ms"),
+        (["redis.url=r:6379", "grpc.maxConnectionAge=0s"], "new pods get no load"),
+        (["redis.url=rediss://r:6379", "redis.tls.skipHostnameVerification=true"], "skipHostnameVerification accepts"),
+        (["redis.url=r:6379", "probes.readiness.enabled=false"], "before they can answer"),
+        (["redis.url=r:6379", "drain.preStopSeconds=0", "drain.delaySeconds=0"], "have not heard of it"),
+        (["redis.url=r:6379", "service.internalTrafficPolicy=Local"], "on a node without a pod"),
+        (["redis.url=r:6379", "service.type=LoadBalancer"], "anybody's limits"),
+        (["redis.url=r:6379", "podSecurityContext.runAsUser=0"], "more than Palang needs"),
+        (["redis.url=r:6379", "securityContext.capabilities.add={NET_ADMIN}"], "more than Palang needs"),
+        (["redis.url=r:6379", "ports.http=80"], "ports.http is 80"),
+        (["redis.url=r:6379", "tls.enabled=true", "tls.existingSecret=t", "tls.mtls.enabled=true"], "helm test presents"),
+        (["redis.url=r:6379", "image.tag=latest"], "image.tag is latest"),
+        (["redis.url=r:6379", "lifecycle.preStop.sleep.seconds=3"], "lifecycle replaces"),
         (["redis.url=r:6379", "resources.limits.cpu=1"], "resources.limits.cpu"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
@@ -547,6 +611,13 @@ def test_notes_warn_of_risky_choices(arguments, warning):
     said = notes("--set", ",".join(arguments))
     warnings = [line for line in said.splitlines() if "WARNING" in line]
     assert any(warning in line for line in warnings), said
+
+
+def test_notes_do_not_warn_of_local_where_replicas_are_known():
+    local = "redis.url=r:6379,failure.mode=local"
+    told = local + ",dnsPolicy=Default,extraEnv[0].name=REPLICAS,extraEnv[0].value=2"
+    for arguments in (local, told):
+        assert "do not know how many" not in notes("--set-string" if arguments is told else "--set", arguments)
 
 
 def test_notes_are_quiet_when_all_is_well():
