@@ -215,13 +215,12 @@ for slot = 1, slots do
     if expiry < 1 then
       expiry = 1
     end
-    local text = string.format('%.0f', expiry)
     if letter == SLIDING_LOG then
-      sliding_log_save(slot, text)
+      sliding_log_save(slot, expiry)
     elseif letter == FIXED_WINDOW then
-      call('SET', keys[slot], pack('<Bdd', letter, A[slot], B[slot]), 'PX', text)
+      call('SET', keys[slot], pack('<Bdd', letter, A[slot], B[slot]), 'PX', expiry)
     else
-      call('SET', keys[slot], pack('<Bddd', letter, A[slot], B[slot], C[slot]), 'PX', text)
+      call('SET', keys[slot], pack('<Bddd', letter, A[slot], B[slot], C[slot]), 'PX', expiry)
     end
   end
 end
