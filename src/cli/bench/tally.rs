@@ -1,9 +1,6 @@
 //! What came back, and whether it was right.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, time::Instant};
 
 use hdrhistogram::Histogram;
 
@@ -195,6 +192,8 @@ impl Counters {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::cli::bench::{Distribution, Status, keys::Keys, template::DescriptorTemplate};
 
