@@ -99,11 +99,6 @@ impl Process {
             .map_or(0, |(_, value)| value.parse().expect("a whole number"))
     }
 
-    /// Its number.
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     /// What it holds now, as the system counts it.
     pub(crate) fn usage(&self) -> Usage {
         let of = |what: &str| format!("/proc/{}/{what}", self.child.id());
