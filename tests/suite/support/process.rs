@@ -99,9 +99,14 @@ impl Process {
             .map_or(0, |(_, value)| value.parse().expect("a whole number"))
     }
 
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it holds now, as the system counts it.
     pub(crate) fn usage(&self) -> Usage {
-        let of = |what: &str| format!("/proc/{}/{what}", self.child.id());
+        let of = |what: &str| format!("/proc/{}/{what}", self.id());
         let status = std::fs::read_to_string(of("status")).expect("it runs");
         let number = |name: &str| -> u64 {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -131,7 +136,7 @@ impl Process {
     /// Sends a signal by name, such as `TERM`.
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill")
-            .args(["-s", name, &self.child.id().to_string()])
+            .args(["-s", name, &self.id().to_string()])
             .status()
             .expect("kill runs");
         assert!(status.success(), "kill -s {name}");
