@@ -291,9 +291,10 @@ impl App {
             .await
             .context("cannot start the workers")?;
         let workers = Arc::new(workers);
+        let mut acceptors = JoinSet::new();
         for (port, listener) in [(Port::Grpc, self.ports.grpc), (Port::Http, self.ports.http)] {
             let (workers, drain) = (Arc::clone(&workers), drain.clone());
-            tasks.spawn(async move {
+            acceptors.spawn(async move {
                 let failures = Throttle::new(Clock::system());
                 tokio::select! {
                     ended = listener.accept(&failures, |stream| workers.take(port, stream)) => ended,
@@ -309,8 +310,16 @@ impl App {
             () = shutdown.begun() => None,
             // No task ends by itself, unless its socket cannot be watched.
             Some(ended) = tasks.join_next() => Some(ended),
+            Some(ended) = acceptors.join_next() => Some(ended),
         };
-        stop(&self.settings, &self.readiness, &drain, workers).await;
+        let ended = async {
+            // They let go of the workers.
+            while acceptors.join_next().await.is_some() {}
+            if let Some(workers) = Arc::into_inner(workers) {
+                workers.ended().await;
+            }
+        };
+        stop(&self.settings, &self.readiness, &drain, ended).await;
         admin.end();
         if let Some(certificates) = certificates {
             certificates.abort();
@@ -342,23 +351,17 @@ pub fn serve(settings: Settings) -> anyhow::Result<()> {
 }
 
 /// Not ready; a pause for callers to notice; GOAWAY; calls in flight finish. One deadline for all of it.
-async fn stop(settings: &Settings, readiness: &Readiness, drain: &Drain, workers: Arc<Workers>) {
+async fn stop(
+    settings: &Settings,
+    readiness: &Readiness,
+    drain: &Drain,
+    ended: impl Future<Output = ()>,
+) {
     let stop = settings.stop;
     let deadline = Instant::now() + stop.shutdown_delay + stop.shutdown_timeout;
     readiness.stopping();
     sleep(stop.shutdown_delay).await;
     drain.begin();
-    // The acceptors let go of the workers when they see that.
-    let ended = async {
-        let mut workers = workers;
-        loop {
-            match Arc::try_unwrap(workers) {
-                Ok(workers) => return workers.ended().await,
-                Err(shared) => workers = shared,
-            }
-            sleep(Duration::from_millis(1)).await;
-        }
-    };
     let mut ended = std::pin::pin!(ended);
     if timeout_at(deadline, ended.as_mut()).await.is_ok() {
         tracing::info!("stopped, every call finished");

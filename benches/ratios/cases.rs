@@ -1,6 +1,12 @@
 //! What is measured, on what.
 
-use std::{path::Path, process::Command, time::Duration};
+use std::{
+    env,
+    net::{SocketAddr, ToSocketAddrs as _},
+    path::Path,
+    process::Command,
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use palang::proto::envoy::{
@@ -39,6 +45,8 @@ enum Which {
     Redis,
     /// Redis, traced in the same way.
     RedisTraced,
+    /// Another service, which runs already.
+    Other(SocketAddr),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,7 +171,54 @@ pub(crate) const CASES: &[Case] = &[
     ),
 ];
 
+/// The cases of other services, as `BENCH_OTHER` names them: `name=HOST:PORT`, several separated by commas.
+///
+/// # Errors
+/// A part of another form.
+pub(crate) fn others() -> anyhow::Result<Vec<Case>> {
+    let text = env::var("BENCH_OTHER").unwrap_or_default();
+    let mut cases = Vec::new();
+    for part in text.split(',').filter(|part| !part.is_empty()) {
+        let (name, address) = part
+            .split_once('=')
+            .with_context(|| format!("BENCH_OTHER: {part} is not name=HOST:PORT"))?;
+        let address = address
+            .to_socket_addrs()
+            .with_context(|| format!("BENCH_OTHER: {address} is no address"))?
+            .next()
+            .with_context(|| format!("BENCH_OTHER: {address} has no address"))?;
+        for (suffix, domain, inflight) in
+            [("64", ONE, 64), ("8", ONE, 8), ("4 descriptors", FOUR, 64)]
+        {
+            // A name lives as long as the program, like those of the other cases.
+            let name = String::leak(format!("{name}, {suffix}"));
+            cases.push(case(
+                name,
+                Which::Other(address),
+                domain,
+                inflight,
+                Keys::Random,
+            ));
+        }
+    }
+    Ok(cases)
+}
+
 impl Case {
+    /// Is it another service's, with one descriptor and many calls in flight?
+    pub(crate) fn is_other(&self) -> bool {
+        matches!(self.server, Which::Other(_)) && self.inflight == 64 && self.domain == ONE.0
+    }
+
+    /// Is it one of those that `only` names? The floor is always measured.
+    pub(crate) fn is_wanted(&self, only: &str) -> bool {
+        self.server == Which::Floor || only.split(';').any(|part| self.name.contains(part))
+    }
+
+    pub(crate) fn needs_live_keys(&self) -> bool {
+        self.keys == Keys::Live
+    }
+
     /// The case of the floor that this one is compared with.
     pub(crate) const fn floor(&self) -> &'static str {
         if self.inflight == 8 {
@@ -242,14 +297,16 @@ impl Servers {
         })
     }
 
-    fn of(&self, which: Which) -> &Server {
+    /// `None`: not one of ours.
+    fn of(&self, which: Which) -> Option<&Server> {
         match which {
-            Which::Floor => &self.floor,
-            Which::Memory => &self.memory,
-            Which::Full => &self.full,
-            Which::Traced => &self.traced,
-            Which::Redis => &self.redis,
-            Which::RedisTraced => &self.redis_traced,
+            Which::Floor => Some(&self.floor),
+            Which::Memory => Some(&self.memory),
+            Which::Full => Some(&self.full),
+            Which::Traced => Some(&self.traced),
+            Which::Redis => Some(&self.redis),
+            Which::RedisTraced => Some(&self.redis_traced),
+            Which::Other(_) => None,
         }
     }
 
@@ -283,13 +340,19 @@ impl Servers {
     /// Runs a case once.
     pub(crate) fn measure(&self, case: &Case, scale: Scale) -> anyhow::Result<Sample> {
         let server = self.of(case.server);
-        let before = (server.process.cpu()?, self.store.process.cpu()?);
+        // Of another service's process nothing is known: its CPU is shown as 0.
+        let cpu = || server.map_or(Ok(Duration::ZERO), |server| server.process.cpu());
+        let address = match case.server {
+            Which::Other(address) => address,
+            _ => server.context("one of ours")?.address,
+        };
+        let before = (cpu()?, self.store.process.cpu()?);
         let calls_before = processes::script_calls(self.store.address)?;
         let output = Command::new(env!("CARGO_BIN_EXE_palang"))
-            .args(case.load(&server.address.to_string(), scale))
+            .args(case.load(&address.to_string(), scale))
             .env_clear()
             .output()?;
-        let server_cpu = server.process.cpu()?.saturating_sub(before.0);
+        let server_cpu = cpu()?.saturating_sub(before.0);
         let store_cpu = self.store.process.cpu()?.saturating_sub(before.1);
         let store_calls = processes::script_calls(self.store.address)?.saturating_sub(calls_before);
         anyhow::ensure!(
