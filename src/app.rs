@@ -202,7 +202,11 @@ impl App {
             self.metrics.show_xds(status);
         }
         // Ends, with a last report, after everything that counts.
-        let statsd = self.settings.statsd.options(|name| env::var(name).ok())?;
+        let statsd = self.settings.statsd.options(|name| env::var(name).ok());
+        let statsd = statsd.map_err(|wrong| {
+            let first = wrong.into_iter().next();
+            first.expect("an error says what is wrong")
+        })?;
         let _reporter = statsd
             .map(|options| Reporter::spawn(Arc::clone(&self.metrics), options))
             .transpose()
@@ -236,7 +240,7 @@ impl App {
         if let Some(refusals) = &refusals {
             self.metrics.show_refusals(Arc::clone(refusals));
         }
-        let Some(config) = settings.redis(&clock)? else {
+        let Some(config) = settings.redis(&clock) else {
             tracing::info!(
                 max_keys = settings.memory_max_keys,
                 "counters live in this process: REDIS_URL is not set"
@@ -269,7 +273,7 @@ impl App {
             refusals: refusals.clone(),
             ..Stores::default()
         };
-        let Some(config) = settings.per_second(&clock)? else {
+        let Some(config) = settings.per_second(&clock) else {
             self.metrics.watch(stores);
             let make = move || {
                 let guarded = Guard::new(redis.lane(), Arc::clone(&guard));

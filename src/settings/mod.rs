@@ -8,9 +8,10 @@ mod rules;
 mod servers;
 mod stop;
 mod store;
+mod together;
 mod unsupported;
 
-pub use collect::{Checked, Mistake, Mistakes, check, without_empty};
+pub use collect::{Checked, Given, Mistake, Mistakes, check, without_empty};
 pub use document::document;
 pub use failure::FailureArgs;
 pub use rules::RulesArgs;

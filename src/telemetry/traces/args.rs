@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long, env = "TRACING_SAMPLING_RATE", default_value = "1", value_parser = rate)]
     pub tracing_sampling_rate: Rate,
     /// The collector. Empty: http://localhost:4318 or, over gRPC, http://localhost:4317.
-    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", default_value = "")]
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", default_value = "", value_parser = endpoint)]
     pub otel_exporter_otlp_endpoint: String,
 }
 
@@ -53,6 +53,20 @@ impl Rate {
     pub(super) fn holds(self, trace: TraceId) -> bool {
         let low = u128::from_be_bytes(trace.to_bytes()) as u64;
         low >> 1 < self.0
+    }
+}
+
+fn endpoint(text: &str) -> Result<String, Malformed> {
+    let url = text.parse::<http::Uri>().ok().filter(|url| {
+        let scheme = url.scheme_str().map(str::to_ascii_lowercase);
+        matches!(scheme.as_deref(), Some("http" | "https"))
+    });
+    if text.is_empty() || url.is_some() {
+        Ok(text.to_owned())
+    } else {
+        Err(Malformed::new(
+            "expected a URL such as http://collector:4318",
+        ))
     }
 }
 
@@ -90,5 +104,11 @@ mod tests {
         }
         assert_eq!(protocol("GRPC"), Ok(Protocol::Grpc));
         assert!(protocol("zipkin").is_err());
+        for url in ["", "http://h:1", "https://h/path", "HTTP://h"] {
+            assert!(endpoint(url).is_ok(), "{url}");
+        }
+        for url in ["h:1", "grpc://h:1", "http://", "http://a b"] {
+            assert!(endpoint(url).is_err(), "{url}");
+        }
     }
 }
