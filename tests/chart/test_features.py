@@ -491,7 +491,11 @@ def test_any_name_of_a_release_makes_names_of_services(name):
 def test_what_is_missing_is_refused_and_what_is_empty_is_nothing():
     """A null takes a default away: the schema asks for what has to be there, ci/nulls.yaml clears all the rest."""
     schema = json.loads((chart.CHART / "values.schema.json").read_text())
-    cleared = yaml.safe_load(case("nulls").read_text())
+    apart = dict.fromkeys(["podSecurityContext", "securityContext", "resources"])
+    cleared = yaml.safe_load(case("nulls").read_text()) | apart
+    bare = render(case("defaults-with-redis"), "--set", ",".join(f"{key}=null" for key in apart))
+    assert "securityContext" not in bare.pod["spec"]
+    assert not {"securityContext", "resources"} & set(bare.container)
 
     def check(values, described, path, nulls):
         if "$ref" in described:
@@ -599,6 +603,7 @@ def test_notes_show_an_envoy_cluster_that_parses():
         (["redis.url=r:6379", "service.type=LoadBalancer"], "anybody's limits"),
         (["redis.url=r:6379", "podSecurityContext.runAsUser=0"], "more than Palang needs"),
         (["redis.url=r:6379", "securityContext.capabilities.add={NET_ADMIN}"], "more than Palang needs"),
+        (["redis.url=r:6379", "securityContext=null"], "securityContext is empty"),
         (["redis.url=r:6379", "ports.http=80"], "ports.http is 80"),
         (["redis.url=r:6379", "tls.enabled=true", "tls.existingSecret=t", "tls.mtls.enabled=true"], "helm test presents"),
         (["redis.url=r:6379", "image.tag=latest"], "image.tag is latest"),
