@@ -73,6 +73,16 @@ pub(crate) fn of(cases: &[Case], results: &Results, bytes_per_key: Option<u64>) 
             ratio(memory, floor, throughput),
             1.05,
         ),
+        Bar::least(
+            "memory, 1 % of the calls followed: throughput",
+            ratio("memory, traced", memory, throughput),
+            0.97,
+        ),
+        Bar::least(
+            "redis, 1 % of the calls followed: throughput",
+            ratio("redis, traced", stored, throughput),
+            0.97,
+        ),
         Bar::most("redis: CPU to the floor's", ratio(stored, floor, cpu), 1.0),
         Bar::least(
             "redis: throughput to the floor's",

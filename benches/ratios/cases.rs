@@ -40,7 +40,11 @@ enum Which {
     Memory,
     /// Memory that holds many keys already.
     Full,
+    /// Memory, with one call in a hundred followed and told to a collector.
+    Traced,
     Redis,
+    /// Redis, traced in the same way.
+    RedisTraced,
     /// Another service, which runs already.
     Other(SocketAddr),
 }
@@ -83,7 +87,9 @@ const LIVE: (&str, &[&str]) = ("live", &["key=%"]);
 pub(crate) const CASES: &[Case] = &[
     case("floor, 64", Which::Floor, ONE, 64, Keys::Random),
     case("memory, 64", Which::Memory, ONE, 64, Keys::Random),
+    case("memory, traced", Which::Traced, ONE, 64, Keys::Random),
     case("redis, 64", Which::Redis, ONE, 64, Keys::Random),
+    case("redis, traced", Which::RedisTraced, ONE, 64, Keys::Random),
     case("floor, 8", Which::Floor, ONE, 8, Keys::Random),
     case("memory, 8", Which::Memory, ONE, 8, Keys::Random),
     case("redis, 8", Which::Redis, ONE, 8, Keys::Random),
@@ -254,7 +260,9 @@ pub(crate) struct Servers {
     floor: Server,
     memory: Server,
     full: Server,
+    traced: Server,
     redis: Server,
+    redis_traced: Server,
     store: Server,
     _home: TempDir,
 }
@@ -267,17 +275,23 @@ impl Servers {
         let store = processes::redis(home.path())?;
         let url = store.address.to_string();
         let memory = [("MEMORY_MAX_KEYS", "2000000")];
+        let redis = [
+            ("REDIS_URL", url.as_str()),
+            ("LOCAL_CACHE_SIZE_IN_BYTES", "10000000"),
+        ];
+        let collector = format!("http://{}", processes::collector()?);
+        let traced = [
+            ("TRACING_ENABLED", "true"),
+            ("TRACING_SAMPLING_RATE", "0.01"),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.as_str()),
+        ];
         Ok(Self {
             floor: processes::floor()?,
             memory: processes::palang(&rules, &memory)?,
             full: processes::palang(&rules, &memory)?,
-            redis: processes::palang(
-                &rules,
-                &[
-                    ("REDIS_URL", url.as_str()),
-                    ("LOCAL_CACHE_SIZE_IN_BYTES", "10000000"),
-                ],
-            )?,
+            traced: processes::palang(&rules, &[&memory[..], &traced].concat())?,
+            redis: processes::palang(&rules, &redis)?,
+            redis_traced: processes::palang(&rules, &[&redis[..], &traced].concat())?,
             store,
             _home: home,
         })
@@ -289,7 +303,9 @@ impl Servers {
             Which::Floor => Some(&self.floor),
             Which::Memory => Some(&self.memory),
             Which::Full => Some(&self.full),
+            Which::Traced => Some(&self.traced),
             Which::Redis => Some(&self.redis),
+            Which::RedisTraced => Some(&self.redis_traced),
             Which::Other(_) => None,
         }
     }
@@ -363,7 +379,7 @@ impl Servers {
         Ok(Sample {
             per_second: number(&found["calls_per_second"])?,
             cpu: each(server_cpu),
-            redis: if case.server == Which::Redis {
+            redis: if matches!(case.server, Which::Redis | Which::RedisTraced) {
                 each(store_cpu)
             } else {
                 0.0
