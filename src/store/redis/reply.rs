@@ -97,8 +97,8 @@ fn state(letter: u8, rest: &mut &[u8]) -> Option<State> {
             count: second,
             previous: third,
         })),
-        b't' => Some(State::TokenBucket(debt)),
-        b'q' => Some(State::LeakyBucket(debt)),
+        b't' if third > 0 => Some(State::TokenBucket(debt)),
+        b'q' if third > 0 => Some(State::LeakyBucket(debt)),
         _ => None,
     }
 }
@@ -145,4 +145,111 @@ fn number(rest: &mut &[u8]) -> Option<u64> {
 fn count(rest: &mut &[u8]) -> Option<usize> {
     let count = u32::from_le_bytes(take(rest, 4)?.try_into().ok()?);
     usize::try_from(count).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        algorithm::Quota,
+        counter::{Atomicity, Counter, CounterKey, OnFailure, Role},
+        store::redis::pack::Packed,
+    };
+
+    fn numbers() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            0..20u64,
+            0..=MAX,
+            Just(MAX),
+            1_767_571_199_000_000..1_767_571_201_000_000u64
+        ]
+    }
+
+    fn quotas() -> impl Strategy<Value = Quota> {
+        (
+            0..5,
+            prop_oneof![0..20u64, 0..=MAX],
+            1..100_000_000u64,
+            1..100u64,
+        )
+            .prop_filter_map("a legal quota", |(algorithm, limit, window, other)| {
+                match algorithm {
+                    0 => Quota::fixed_window(limit, window),
+                    1 => Quota::sliding_window(limit, window),
+                    2 => Quota::sliding_log(limit % 10_000, window),
+                    3 => Quota::token_bucket(limit, window, other),
+                    _ => Quota::leaky_bucket(limit, window, window * other),
+                }
+                .ok()
+            })
+    }
+
+    fn counter(quota: Quota, hits: i64) -> Counter {
+        Counter {
+            key: CounterKey::new("d", quota.letter(), 1, []),
+            quota,
+            hits,
+            role: Role::Enforced,
+            on_failure: OnFailure::Error,
+        }
+    }
+
+    fn push(reply: &mut Vec<u8>, number: u64) {
+        reply.extend_from_slice(&(number as f64).to_le_bytes());
+    }
+
+    proptest! {
+        /// Whoever wrote it: a state that the script takes for one ends no lane.
+        #[test]
+        fn any_state_gets_an_answer(
+            quota in quotas(),
+            hits in prop_oneof![-3..4i64, Just(i64::MAX), Just(i64::MIN)],
+            found in [numbers(), numbers(), numbers()],
+            together: bool,
+        ) {
+            let atomicity = if together { Atomicity::AllOrNothing } else { Atomicity::PerCounter };
+            let counters = vec![counter(quota, hits); 3];
+            let packed = Packed::new(&counters, atomicity, b"");
+            let requests = [&packed];
+            let call = Call::pack(&requests, None);
+            let [first, second, third] = found;
+            let mut reply = vec![quota.letter()];
+            match quota.letter() {
+                LOG => {
+                    let length = third % LONGEST as u64;
+                    reply.extend_from_slice(&(length as u32).to_le_bytes());
+                    let entries = length.min(2);
+                    reply.extend_from_slice(&(entries as u32).to_le_bytes());
+                    for (index, at) in [(0, first), (length.max(1) - 1, second)]
+                        .into_iter()
+                        .take(entries as usize)
+                    {
+                        push(&mut reply, index);
+                        push(&mut reply, at);
+                    }
+                }
+                b'f' => [first, second].into_iter().for_each(|number| push(&mut reply, number)),
+                b's' => found.into_iter().for_each(|number| push(&mut reply, number)),
+                _ => [first, second, third.max(1)]
+                    .into_iter()
+                    .for_each(|number| push(&mut reply, number)),
+            }
+            push(&mut reply, 1_767_571_200_000_000);
+            let outcomes = outcomes(&call, &reply).expect("an answer");
+            prop_assert_eq!(outcomes.len(), 3);
+            prop_assert!(outcomes.iter().all(Result::is_ok));
+        }
+
+        #[test]
+        fn what_is_no_reply_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            let counters = [counter(Quota::fixed_window(1, 1).expect("legal"), 1)];
+            let packed = Packed::new(&counters, Atomicity::PerCounter, b"");
+            let requests = [&packed];
+            let call = Call::pack(&requests, None);
+            // Or is one, by chance.
+            let _ = outcomes(&call, &bytes);
+        }
+    }
 }
