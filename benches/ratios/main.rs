@@ -5,8 +5,9 @@
 //! the floor, Redis and the load generator are processes of their own, so that each one's CPU time is its own.
 //!
 //! `BENCH_ROUNDS` and `BENCH_SECONDS` (for each case) set how long it takes, `BENCH_ONLY=memory;hot` (parts of names,
-//! separated by semicolons) leaves out the cases whose names have none of them, but for the floor's; `BENCH_QUICK=1`, or a run by
-//! `cargo test`, only shows that everything works.
+//! separated by semicolons) leaves out the cases whose names have none of them, but for the floor's; `BENCH_QUICK=1`, or
+//! a run by `cargo test`, only shows that everything works. `BENCH_OTHER=name=HOST:PORT` (several separated by commas)
+//! measures other services that are running, in the same rounds and against the same floor.
 
 mod bars;
 mod cases;
@@ -64,7 +65,12 @@ fn main() -> anyhow::Result<()> {
     }
     let scale = Scale::of_environment()?;
     let only = env::var("BENCH_ONLY").unwrap_or_default();
-    let cases: Vec<_> = CASES.iter().filter(|case| case.is_wanted(&only)).collect();
+    let mut cases: Vec<_> = CASES
+        .iter()
+        .copied()
+        .filter(|case| case.is_wanted(&only))
+        .collect();
+    cases.extend(cases::others()?);
     let servers = Servers::start()?;
     let bytes_per_key = if cases.iter().any(|case| case.needs_live_keys()) {
         eprintln!("filling {} keys", scale.live_keys);
@@ -88,7 +94,7 @@ fn main() -> anyhow::Result<()> {
     if shows {
         eprint!("\r{:60}\r", "");
     }
-    print!("{}", table::of(&results));
-    print!("{}", bars::of(&results, bytes_per_key));
+    print!("{}", table::of(&cases, &results));
+    print!("{}", bars::of(&cases, &results, bytes_per_key));
     Ok(())
 }

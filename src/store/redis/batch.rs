@@ -21,7 +21,7 @@ use tokio::{
     time::{Instant, Sleep, sleep, timeout},
 };
 
-use crate::store::StoreError;
+use crate::store::{StoreError, Trouble};
 
 use super::{
     Shared,
@@ -359,7 +359,9 @@ impl Worker {
         match loaded {
             Ok(()) => self.send(again.requests, again.tries + 1),
             Err(error) => {
-                self.broke(&error);
+                if Trouble::of(&error).reconnect {
+                    self.broke(&error);
+                }
                 for request in again.requests {
                     request.fail(&error);
                 }

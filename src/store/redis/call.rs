@@ -7,7 +7,7 @@ use crate::store::{StoreError, Trouble, follow::Trip};
 
 use super::{
     Shared,
-    pack::Packed,
+    pack::{self, Layout, Packed},
     reply::outcomes,
     script::{Answer, Bounce, Group, TRIES, is_unknown},
     tally::Present,
@@ -62,8 +62,8 @@ pub(super) struct Call {
     requests: Vec<Request>,
     /// The group of each request.
     order: Vec<usize>,
-    /// Of each group, whether ASKING goes before it. Its own OK comes back first.
-    asking: Vec<bool>,
+    sent: Vec<Sent>,
+    /// The answer to ASKING has come.
     asked: bool,
     /// Of each group that was answered; `None` where Redis did not know the script.
     answers: Vec<Option<Answer>>,
@@ -74,6 +74,13 @@ pub(super) struct Call {
     tries: usize,
     trip: Option<Trip>,
     present: Option<Present>,
+}
+
+/// A script call of one group.
+struct Sent {
+    /// ASKING goes before it. Its own OK comes back first.
+    asking: bool,
+    layout: Layout,
 }
 
 /// What a call that is over leaves.
@@ -96,17 +103,20 @@ impl Call {
     ) -> Self {
         let (order, groups) = grouped(&requests);
         let pinned = shared.config.clock.pinned();
-        for group in &groups {
+        let mut sent = Vec::with_capacity(groups.len());
+        for group in groups {
             if group.asking {
                 let mut asking = Cmd::new();
                 asking.arg("ASKING");
                 wire.push(&asking);
             }
-            wire.push(&script.command(group, pinned));
+            let call = pack::Call::pack(&group.requests, pinned);
+            wire.push(&script.command(&call));
+            sent.push(Sent {
+                asking: group.asking,
+                layout: call.layout,
+            });
         }
-        let asking: Vec<bool> = groups.iter().map(|group| group.asking).collect();
-        let answers = Vec::with_capacity(groups.len());
-        drop(groups);
         let followed = requests.iter().map(|request| {
             let packed = &request.piece.packed;
             (packed.follow.as_ref(), packed.keys.len())
@@ -116,9 +126,9 @@ impl Call {
             present: Some(shared.tally.call(requests.len() as u64)),
             requests,
             order,
-            asking,
+            answers: Vec::with_capacity(sent.len()),
+            sent,
             asked: false,
-            answers,
             deadline: Instant::now() + shared.config.timeout,
             loads: script.loads(),
             tries,
@@ -132,7 +142,7 @@ impl Call {
     /// Takes the next reply. True when it was the last.
     pub(super) fn take(&mut self, reply: Reply<'_>) -> bool {
         let place = self.answers.len();
-        if self.asking[place] && !self.asked {
+        if self.sent[place].asking && !self.asked {
             // What it says shows in the reply to the call.
             self.asked = true;
             return false;
@@ -140,7 +150,11 @@ impl Call {
         self.asked = false;
         let answer = match reply {
             Reply::Bytes(bytes) => {
-                Some(outcomes(bytes, self.counters(place)).map_err(Bounce::Failed))
+                let own = self.requests.iter().zip(&self.order);
+                let packed = own
+                    .filter(|(_, group)| **group == place)
+                    .map(|(request, _)| &request.piece.packed);
+                Some(outcomes(packed, &self.sent[place].layout, bytes))
             }
             Reply::Other(value) => match value.extract_error() {
                 // Nothing was done, so it may be done again.
@@ -152,16 +166,7 @@ impl Call {
             },
         };
         self.answers.push(answer);
-        self.answers.len() == self.asking.len()
-    }
-
-    /// Counters of a group.
-    fn counters(&self, place: usize) -> usize {
-        let requests = self.requests.iter().zip(&self.order);
-        requests
-            .filter(|(_, group)| **group == place)
-            .map(|(request, _)| request.keys())
-            .sum()
+        self.answers.len() == self.sent.len()
     }
 
     /// Answers the callers. Those whose reply never came are told `error`.
@@ -172,9 +177,8 @@ impl Call {
             ..Left::default()
         };
         if let Some(error) = error {
-            self.answers.resize_with(self.asking.len(), || {
-                Some(Err(Bounce::Failed(error.clone())))
-            });
+            self.answers
+                .resize_with(self.sent.len(), || Some(Err(Bounce::Failed(error.clone()))));
         }
         for answer in self.answers.iter().flatten() {
             if let Err(Bounce::Failed(error)) = answer

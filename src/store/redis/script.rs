@@ -5,17 +5,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redis::{Cmd, ErrorKind, RedisError, Script as Source, ServerErrorKind};
 use tokio::sync::Mutex;
 
-use crate::{algorithm::Outcome, store::StoreError, time::Timestamp};
+use crate::{algorithm::Outcome, store::StoreError};
 
 use super::{
     address::{self, Address},
-    pack::{Packed, arguments},
+    pack::{Call, Packed},
     wire::Wire,
 };
 
 /// Driver and algorithms as one text. What is used stands before what uses it.
 const SOURCE: &str = concat!(
     include_str!("../../../lua/common.lua"),
+    include_str!("../../../lua/arguments.lua"),
     include_str!("../../../lua/fixed_window.lua"),
     include_str!("../../../lua/sliding_window.lua"),
     include_str!("../../../lua/sliding_log.lua"),
@@ -63,12 +64,6 @@ pub(super) enum Bounce {
     Failed(StoreError),
 }
 
-impl Group<'_> {
-    fn counters(&self) -> usize {
-        self.requests.iter().map(|request| request.keys.len()).sum()
-    }
-}
-
 impl Bounce {
     pub(super) fn of(error: &RedisError) -> Self {
         let target = error
@@ -108,16 +103,16 @@ impl Script {
     }
 
     /// The script call that decides a group.
-    pub(super) fn command(&self, group: &Group<'_>, pinned: Option<Timestamp>) -> Cmd {
-        let counters = group.counters();
-        let mut command = Cmd::with_capacity(4 + counters, 128 + counters * 120);
-        command.arg("EVALSHA").arg(&self.hash).arg(counters);
-        for request in &group.requests {
-            for key in &request.keys {
-                command.arg(&**key);
-            }
+    pub(super) fn command(&self, call: &Call<'_>) -> Cmd {
+        // 20 bytes of framing an argument, and of each key what it is long.
+        let length: usize = call.keys.iter().map(|key| key.len() + 20).sum();
+        let mut command =
+            Cmd::with_capacity(4 + call.keys.len(), 100 + length + call.arguments.len());
+        command.arg("EVALSHA").arg(&self.hash).arg(call.keys.len());
+        for key in &call.keys {
+            command.arg(*key);
         }
-        command.arg(arguments(&group.requests, pinned));
+        command.arg(&call.arguments[..]);
         command
     }
 
