@@ -3,9 +3,12 @@
 //! Sockets are bound first, so that a mistake in an address shows at once and nothing runs half. The admin ports run on
 //! the caller's runtime, decisions on the workers' own.
 
+mod ports;
 mod store;
 
-use std::{env, net::SocketAddr, num::NonZeroUsize, sync::Arc, thread, time::Duration};
+pub use ports::Addresses;
+
+use std::{env, num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
 use anyhow::Context as _;
 use tokio::{
@@ -15,16 +18,16 @@ use tokio::{
     time::{Instant, sleep, timeout, timeout_at},
 };
 
+use self::ports::Ports;
 use crate::{
-    go_values::Address,
     limiter::{InForce, Limiter},
     rules::{
         Rules,
         source::{self, Followed},
     },
     server::{
-        Age, Debug, Drain, Listener, Port, Readiness, Serving, Settings as AnswerSettings, Tls,
-        Workers, debug_port, metrics_port, serve_admin,
+        Age, Debug, Drain, Port, Readiness, Serving, Settings as AnswerSettings, Tls, Workers,
+        debug_port, metrics_port, serve_admin,
     },
     settings::Settings,
     shutdown::{Reload, Shutdown, on_signals},
@@ -59,42 +62,6 @@ pub struct App {
     rules: Arc<InForce>,
     metrics: Arc<Metrics>,
     readiness: Readiness,
-}
-
-#[derive(Debug)]
-struct Ports {
-    grpc: Listener,
-    http: Listener,
-    metrics: Option<Listener>,
-    debug: Listener,
-}
-
-impl Ports {
-    /// Each port's name and where it is.
-    fn shown(&self) -> Vec<(&'static str, String)> {
-        [
-            ("grpc", Some(&self.grpc)),
-            ("http", Some(&self.http)),
-            ("metrics", self.metrics.as_ref()),
-            ("debug", Some(&self.debug)),
-        ]
-        .into_iter()
-        .filter_map(|(port, listener)| Some((port, listener?.shown())))
-        .collect()
-    }
-}
-
-/// Where the process listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Addresses {
-    /// Decisions, health and reflection over gRPC; port 0 when that is at a Unix socket.
-    pub grpc: SocketAddr,
-    /// `/json` and `/healthcheck`.
-    pub http: SocketAddr,
-    /// Prometheus; `None` where it is not asked for.
-    pub metrics: Option<SocketAddr>,
-    /// What is in force.
-    pub debug: SocketAddr,
 }
 
 /// Where a source of rules hands in what it has read. Cloning it gives another handle on the same.
@@ -141,26 +108,7 @@ impl App {
         let metrics = Arc::new(Metrics::new(settings.metrics));
         let tls =
             Tls::load(&server.tls, Arc::clone(&metrics)).context("cannot serve gRPC over TLS")?;
-        let ports = Ports {
-            grpc: if server.grpc_uds.is_empty() {
-                Listener::bind(&server.grpc_host, server.grpc_port, "GRPC_HOST, GRPC_PORT")?
-            } else {
-                Listener::bind_path(&server.grpc_uds, "GRPC_UDS")?
-            },
-            http: Listener::bind(&server.host, server.port, "HOST, PORT")?,
-            metrics: settings
-                .scraped()
-                .then(|| {
-                    let Address { host, port } = &server.prometheus_addr;
-                    Listener::bind(host, *port, "PROMETHEUS_ADDR")
-                })
-                .transpose()?,
-            debug: Listener::bind(
-                &server.debug_host,
-                server.debug_port,
-                "DEBUG_HOST, DEBUG_PORT",
-            )?,
-        };
+        let ports = Ports::bind(&settings)?;
         Ok(Self {
             tls,
             ports,
@@ -174,12 +122,7 @@ impl App {
 
     /// Where the sockets are.
     pub fn addresses(&self) -> Addresses {
-        Addresses {
-            grpc: self.ports.grpc.address(),
-            http: self.ports.http.address(),
-            metrics: self.ports.metrics.as_ref().map(Listener::address),
-            debug: self.ports.debug.address(),
-        }
+        self.ports.addresses()
     }
 
     /// Where rules are handed in.
