@@ -102,7 +102,7 @@ pub struct Metrics {
     pub(super) decisions: Decisions,
     pub(super) top: Arc<Top>,
     pub(super) denials: Denials,
-    figures: StoreFigures,
+    pub(super) figures: StoreFigures,
     traces: Arc<OnceLock<Arc<Traces>>>,
     registry: Registry,
     pub(super) sources: Sources,
