@@ -25,7 +25,7 @@ pub(crate) struct Collector(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
 
 impl Collector {
     pub(crate) async fn grpc() -> (Self, SocketAddr) {
-        let (collector, listener, address) = bound().await;
+        let (collector, listener, address) = bound(([127, 0, 0, 1], 0).into()).await;
         let service = TraceServiceServer::new(collector.clone());
         let server = tonic::transport::Server::builder().add_service(service);
         tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
@@ -33,7 +33,12 @@ impl Collector {
     }
 
     pub(crate) async fn http() -> (Self, SocketAddr) {
-        let (collector, listener, address) = bound().await;
+        Self::http_at(([127, 0, 0, 1], 0).into()).await
+    }
+
+    /// The same at this address.
+    pub(crate) async fn http_at(at: SocketAddr) -> (Self, SocketAddr) {
+        let (collector, listener, address) = bound(at).await;
         let app = Router::new()
             .route("/v1/traces", post(receive))
             .with_state(collector.clone());
@@ -74,8 +79,8 @@ pub(crate) fn attribute(attributes: &[KeyValue], name: &str) -> Option<String> {
     }
 }
 
-async fn bound() -> (Collector, TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+async fn bound(at: SocketAddr) -> (Collector, TcpListener, SocketAddr) {
+    let listener = TcpListener::bind(at).await.expect("a free port");
     let address = listener
         .local_addr()
         .expect("a bound socket has an address");
