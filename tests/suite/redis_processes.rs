@@ -199,6 +199,19 @@ async fn limits_of_seconds_live_in_a_redis_of_their_own() {
     let hour = palang.ask(&[("hour", "x")]).await.expect("answered");
     assert_eq!(hour.statuses[0].limit_remaining, 1_000_000 - 4);
     assert!(seconds.calls_of("evalsha") >= 6 && others.calls_of("evalsha") >= 6);
+    // The reference's figures of its connections.
+    for pool in ["redis_pool", "redis_per_second_pool"] {
+        let figure = async |name: &str| {
+            let name = format!("ratelimit_{pool}_cx_{name}");
+            palang.process.metric(&name).await
+        };
+        let (active, total) = (figure("active").await, figure("total").await);
+        assert!(
+            active >= 1 && total >= active,
+            "{pool}: {active} of {total}"
+        );
+        assert_eq!(figure("local_close").await, total - active, "{pool}");
+    }
     // Each is asked by the service itself, too, whether it decides.
     let of_rules = |keys: Vec<String>| -> Vec<String> {
         keys.into_iter()
@@ -221,6 +234,11 @@ async fn limits_of_seconds_live_in_a_redis_of_their_own() {
     assert!(palang.ask(&[("hour", "z")]).await.is_ok());
     let answer = palang.ask(&[("second", "z")]).await;
     assert!(answer.is_err(), "{answer:?}");
+    eventually("lost connections are counted", async || {
+        let name = "ratelimit_redis_per_second_pool_cx_local_close";
+        (palang.process.metric(name).await > 0).then_some(())
+    })
+    .await;
     others.no_key_without_expiry();
 }
 

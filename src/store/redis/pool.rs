@@ -1,10 +1,17 @@
 //! How a server is let in to: who we are, by which encryption, over how many connections. Connects when a connection is
 //! first wanted, not before: a service starts, and says that it is not ready, while its Redis is absent.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use deadpool_redis::{
-    Connection, Manager, Pool, PoolError, Runtime,
+    Connection, Hook, Manager, Pool, PoolError, Runtime,
     redis::{
         AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _,
         RedisConnectionInfo, RedisError, aio::MultiplexedConnection, io::tcp::TcpSettings,
@@ -130,15 +137,25 @@ impl Access {
         })
     }
 
-    /// Connections to `address`, at most so many.
-    pub(super) fn pool(&self, address: &Address, login: &Login) -> Result<Pool, StoreError> {
+    /// Connections to `address`, at most so many. Each that is made is counted in `opened`.
+    pub(super) fn pool(
+        &self,
+        address: &Address,
+        login: &Login,
+        opened: &Arc<AtomicU64>,
+    ) -> Result<Pool, StoreError> {
         let info = self
             .info(address, login)
             .map_err(|error| store_error(&error))?;
         let manager = Manager::new_with_config(info, self.connection(address))
             .map_err(|error| store_error(&error))?;
+        let opened = Arc::clone(opened);
         Pool::builder(manager)
             .max_size(self.size)
+            .post_create(Hook::sync_fn(move |_, _| {
+                opened.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }))
             // An idle connection that does not answer is dropped for the next, or a new one.
             .recycle_timeout(Some(self.recycle_timeout))
             .runtime(Runtime::Tokio1)
