@@ -115,6 +115,14 @@ async fn replica(redis: &RedisServer, rules: &str) -> Process {
     process
 }
 
+/// Waits until some hundred calls arrived there.
+async fn is_called(process: &Process) {
+    eventually("it is called", async || {
+        (process.metric(ARRIVED).await > 200).then_some(())
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rolling_restart_loses_no_call() {
     let (redis, rules) = (RedisServer::start(), file(RULES));
@@ -131,7 +139,9 @@ async fn a_rolling_restart_loses_no_call() {
     for caller in 0..16 {
         callers.spawn(call_on(endpoints.clone(), caller, Arc::clone(&stop)));
     }
-    sleep(Duration::from_millis(300)).await;
+    for process in &replicas {
+        is_called(process).await;
+    }
     let mut replaced = Vec::new();
     for mut old in replicas {
         let new = replica(&redis, &rules).await;
@@ -148,7 +158,9 @@ async fn a_rolling_restart_loses_no_call() {
         assert_eq!(status.code(), Some(0));
         replaced.push(new);
     }
-    sleep(Duration::from_millis(300)).await;
+    for process in &replaced {
+        is_called(process).await;
+    }
     stop.store(true, Ordering::Relaxed);
     let mut answered = 0;
     while let Some(tally) = callers.join_next().await {

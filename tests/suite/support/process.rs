@@ -106,7 +106,7 @@ impl Process {
 
     /// What it holds now, as the system counts it.
     pub(crate) fn usage(&self) -> Usage {
-        let of = |what: &str| format!("/proc/{}/{what}", self.child.id());
+        let of = |what: &str| format!("/proc/{}/{what}", self.id());
         let status = std::fs::read_to_string(of("status")).expect("it runs");
         let number = |name: &str| -> u64 {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
