@@ -37,5 +37,5 @@ pub use health::{Readiness, ReadyWhen};
 pub use json::response as json_response;
 pub use listener::{BindError, Listener};
 pub use socket::Socket;
-pub use tls::{Names, Tls, TlsArgs, TlsError};
+pub use tls::{Names, Tls, TlsArgs, TlsError, TlsErrors};
 pub use worker::{Port, Serving, Workers};

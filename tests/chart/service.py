@@ -152,17 +152,30 @@ def get(url: str, **headers: str) -> int | None:
 @contextlib.contextmanager
 def redis(directory: pathlib.Path, user: str, password: str):
     """A Redis that lets nobody in but this user; its port."""
+    nobody = "" if user == "default" else "user default off\n"
+    users = f"{nobody}user {user} on >{password} ~* &* +@all\n"
+    with _server("redis-server", directory, f'save ""\n{users}') as port:
+        yield port
+
+
+@contextlib.contextmanager
+def sentinel(directory: pathlib.Path, password: str, master: int, master_password: str):
+    """A sentinel with a password, of the master `main` on that port; its own port."""
+    told = f'requirepass "{password}"\nsentinel monitor main 127.0.0.1 {master} 1\n'
+    with _server("redis-sentinel", directory, f'{told}sentinel auth-pass main "{master_password}"\n') as port:
+        yield port
+
+
+@contextlib.contextmanager
+def _server(program: str, directory: pathlib.Path, config: str):
     directory.mkdir()
     (port,) = free_ports(1)
-    users = directory / "users.acl"
-    nobody = "" if user == "default" else "user default off\n"
-    users.write_text(f"{nobody}user {user} on >{password} ~* &* +@all\n")
-    options = {"port": port, "bind": "127.0.0.1", "save": "", "aclfile": users, "dir": directory}
-    command = [chart.tool("redis-server"), *(str(word) for pair in options.items() for word in (f"--{pair[0]}", pair[1]))]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    file = directory / "config"
+    file.write_text(f"port {port}\nbind 127.0.0.1\ndir {directory}\n{config}")
+    process = subprocess.Popen([chart.tool(program), str(file)], stdout=subprocess.DEVNULL)
     try:
         yield port
-        assert process.poll() is None, "redis-server ended by itself"
+        assert process.poll() is None, f"{program} ended by itself"
     finally:
         process.kill()
         process.wait()

@@ -20,11 +20,12 @@ from service import PATIENCE, Service, free_ports
 pytestmark = [pytest.mark.image, pytest.mark.xdist_group("binary")]
 
 FINAL = final_stage((chart.ROOT / "Dockerfile").read_text())
+USER = tuple(int(number) for number in dict(FINAL)["USER"].split(":"))
 # What distroless/cc brings of what a Rust program may link.
 BROUGHT = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2", "librt.so.1"}
 BROUGHT |= {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 # The image is this, and 25 MB of distroless/cc.
-MOST_BYTES = 40 * 1024 * 1024
+MOST_BYTES = 20 * 1024 * 1024
 
 # The first three arguments are the root, the user and the group. The mount is made in a namespace of its own.
 READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,bind,ro,nosuid,nodev "$0" && exec setpriv --no-new-privs'
@@ -38,11 +39,12 @@ AS_USER = ["unshare", "--user", "--map-root-user", "--mount"], (
 class Root:
     """A directory that a process sees as its root, read-only."""
 
-    def __init__(self, path: pathlib.Path):
+    def __init__(self, path: pathlib.Path, way: tuple[list[str], str]):
         self.path = path
+        self.way = way
 
     def inside(self, uid: int, gid: int, *command: str) -> list[str]:
-        outer, inner = AS_ROOT if os.geteuid() == 0 else AS_USER
+        outer, inner = self.way
         script = f"{READ_ONLY} {inner}"
         return [*outer, "bash", "-c", script, str(self.path), str(uid), str(gid), *command]
 
@@ -86,16 +88,23 @@ def root(image):
         shutil.copy(chart.ROOT / "examples" / "envoy" / "rules" / "shop.yaml", rules)
         (path / "etc").mkdir()
         (path / "etc" / "hosts").write_text("127.0.0.1 localhost\n")
-        made = Root(path)
-        probe = made.run(65532, 65532, "/palang", "--version")
-        if probe.returncode:
-            pytest.fail(
-                "this machine lets nobody make a read-only root, so the image cannot be tested: run as root with "
-                "CAP_SYS_ADMIN, or allow user namespaces (sysctl user.max_user_namespaces, "
-                f"kernel.apparmor_restrict_unprivileged_userns=0):\n{probe.stderr}",
-                pytrace=False,
-            )
-        yield made
+        yield Root(path, way_in(path))
+
+
+def way_in(path: pathlib.Path) -> tuple[list[str], str]:
+    """What this machine lets its user do. None is no reason to skip: then nobody would know."""
+    said = ""
+    for way in [AS_ROOT, AS_USER] if os.geteuid() == 0 else [AS_USER]:
+        probe = Root(path, way).run(*USER, "/palang", "--version")
+        if probe.returncode == 0:
+            return way
+        said += probe.stderr
+    pytest.fail(
+        "this machine lets nobody make a read-only root, so the image cannot be tested: run as root with CAP_SYS_ADMIN, "
+        "or allow user namespaces (sysctl user.max_user_namespaces and kernel.apparmor_restrict_unprivileged_userns):\n"
+        + said,
+        pytrace=False,
+    )
 
 
 def test_the_base_brings_every_library(image):
@@ -119,7 +128,6 @@ def test_the_links_are_the_programs_of_the_reference(root):
     assert checked.returncode == 0, checked.stderr
 
 
-USER = tuple(int(number) for number in dict(FINAL)["USER"].split(":"))
 # OpenShift chooses a uid itself, of the group root.
 CHANCE = (random.SystemRandom().randrange(100_000, 2**31), 0)
 WHOLE = json.loads(dict(FINAL)["ENTRYPOINT"]) + json.loads(dict(FINAL)["CMD"])
@@ -147,7 +155,7 @@ def test_it_serves_on_a_root_it_cannot_write(root, user, command, tmp_path):
     try:
         service = Service(process, ports, log)
         service.eventually(lambda: service.status("/readyz") == 200)
-        confined(process.pid, user)
+        confined(process.pid, user, root.way)
         assert service.status("/metrics", "metrics") == 200
 
         address = f"127.0.0.1:{ports['GRPC_PORT']}"
@@ -160,7 +168,7 @@ def test_it_serves_on_a_root_it_cannot_write(root, user, command, tmp_path):
         client = root.run(
             *user, *("/bin/ratelimit_client", "-dial_string", address, "-domain", "shop", "-descriptors", "user=grace")
         )
-        assert client.returncode == 0 and "OK" in client.stdout, client.stdout + client.stderr
+        assert client.returncode == 0 and "allowed" in client.stdout, client.stdout + client.stderr
 
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0, log.read_text()
@@ -171,11 +179,11 @@ def test_it_serves_on_a_root_it_cannot_write(root, user, command, tmp_path):
     assert sorted(root.path.rglob("*")) == before, "it wrote somewhere"
 
 
-def confined(pid: int, user: tuple[int, int]) -> None:
+def confined(pid: int, user: tuple[int, int], way: tuple[list[str], str]) -> None:
     """The process is who it should be, may do nothing more, and its root is read-only."""
     status = dict(line.split(":\t", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines())
-    if os.geteuid() == 0:
-        # A plain user's process has that number in its own namespace only.
+    # Elsewhere the process has that number in its own namespace only.
+    if way == AS_ROOT:
         assert [set(status[name].split()) for name in ("Uid", "Gid")] == [{str(number)} for number in user]
         assert not status["Groups"].split()
     for capabilities in ("CapPrm", "CapEff", "CapInh", "CapAmb"):

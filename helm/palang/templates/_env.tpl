@@ -137,6 +137,9 @@ Kubernetes fills in $(NAME) of what comes earlier: the manifest never holds the 
 {{- include "palang.env.plain" (list "REDIS_TLS_CLIENT_KEY" (printf "/etc/palang/redis-tls/%s" .keyKey)) }}
 {{- end }}
 {{- end }}
+{{- if .sentinels }}
+{{- include "palang.env.plain" (list "REDIS_SENTINEL_TLS" "true") }}
+{{- end }}
 {{- if .skipHostnameVerification }}
 {{- include "palang.env.plain" (list "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION" "true") }}
 {{- end }}
@@ -179,13 +182,13 @@ Kubernetes fills in $(NAME) of what comes earlier: the manifest never holds the 
 {{- end }}
 {{- end }}
 
-{{- /* Its default, statsd to localhost, is the reference's and of no use in a pod. */}}
 {{- include "palang.env.plain" (list "USE_STATSD" $v.metrics.statsd.enabled) }}
 {{- if $v.metrics.statsd.enabled }}
 {{- include "palang.env.plain" (list "STATSD_HOST" $v.metrics.statsd.host) }}
 {{- include "palang.env.plain" (list "STATSD_PORT" (int $v.metrics.statsd.port)) }}
 {{- include "palang.env.plain" (list "STATSD_PROTOCOL" $v.metrics.statsd.protocol) }}
 {{- end }}
+{{- /* false opens no metrics port. */}}
 {{- include "palang.env.plain" (list "USE_PROMETHEUS" $v.metrics.enabled) }}
 {{- if $v.metrics.enabled }}
 {{- include "palang.env.plain" (list "PROMETHEUS_ADDR" (printf ":%d" (int $v.ports.metrics))) }}
@@ -211,7 +214,7 @@ Kubernetes fills in $(NAME) of what comes earlier: the manifest never holds the 
 {{- define "palang.listenAddress" -}}
 {{- if .Values.listenAddress -}}
 {{- .Values.listenAddress -}}
-{{- else if or (has "IPv6" .Values.service.ipFamilies) (hasSuffix "DualStack" .Values.service.ipFamilyPolicy) -}}
+{{- else if or (has "IPv6" (default list .Values.service.ipFamilies)) (hasSuffix "DualStack" .Values.service.ipFamilyPolicy) -}}
 ::
 {{- else -}}
 0.0.0.0

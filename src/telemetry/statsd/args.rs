@@ -58,11 +58,11 @@ impl Args {
     /// are part of their variables' names.
     ///
     /// # Errors
-    /// When a mogrifier lacks a part, or has one that cannot be used.
+    /// Each variable of a mogrifier that is missing, or cannot be used.
     pub fn options(
         &self,
         variable: impl Fn(&str) -> Option<String>,
-    ) -> Result<Option<Options>, MogrifierError> {
+    ) -> Result<Option<Options>, Vec<MogrifierError>> {
         let named = self.statsd_host.is_some() || self.statsd_port.is_some();
         let plain = self.use_statsd.unwrap_or(named && !self.use_dog_statsd);
         if self.disable_stats || !(plain || self.use_dog_statsd) {

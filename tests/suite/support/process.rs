@@ -136,7 +136,7 @@ impl Process {
     /// Sends a signal by name, such as `TERM`.
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill")
-            .args(["-s", name, &self.child.id().to_string()])
+            .args(["-s", name, &self.id().to_string()])
             .status()
             .expect("kill runs");
         assert!(status.success(), "kill -s {name}");
