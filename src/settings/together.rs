@@ -68,7 +68,7 @@ impl Settings {
         if let Err(error) = self.rules.source.source() {
             wrong.push(Mistake::of(
                 "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
-                error,
+                format_args!("entry {} {}", error.entry, error.reason),
             ));
         }
         wrong

@@ -419,3 +419,32 @@ proptest! {
         })?;
     }
 }
+
+#[tokio::test]
+async fn what_becomes_of_refusals_is_counted() {
+    let gone = |bench: &Bench| {
+        let gone = bench.refusals.gone();
+        [gone.expired, gone.overwritten, gone.evicted]
+    };
+    let (slow, listed) = (bucket(1, 100 * SECOND, 5), log(5));
+    let roomy = bench(1 << 20);
+    roomy.exhaust("k", slow).await;
+    roomy.exhaust("l", listed).await;
+    assert_eq!(gone(&roomy), [0, 0, 0]);
+    // A list keeps no state here: other hits are asked about, and refused anew.
+    assert!(!roomy.one(counter("l", listed, 2)).await.allowed);
+    assert_eq!(gone(&roomy), [0, 1, 0]);
+    roomy.at(SECOND);
+    assert!(!roomy.one(counter("k", slow, 1)).await.allowed);
+    assert_eq!(gone(&roomy), [1, 1, 0]);
+
+    let tight = bench(3_000);
+    for number in 0..50 {
+        let name = format!("k{number}");
+        while tight.one(counter(&name, slow, 1)).await.allowed {}
+    }
+    let [expired, overwritten, evicted] = gone(&tight);
+    assert_eq!((expired, overwritten), (0, 0));
+    assert!(evicted > 0);
+    assert_eq!(evicted + tight.refusals.len() as u64, 50);
+}

@@ -52,7 +52,11 @@ pub struct Figures {
     pub script_loads: u64,
     /// Connections open now.
     pub connections: usize,
-    /// Of these, idle in the pool. One that a lane keeps to itself is not.
+    /// Connections made.
+    pub opened: u64,
+    /// Connections that are no more.
+    pub closed: u64,
+    /// Of the open ones, idle in the pool. One that a lane keeps to itself is not.
     pub idle: usize,
     /// Lanes that wait for a connection now.
     pub waiting: usize,

@@ -46,6 +46,9 @@ pub(super) struct Node {
     calls: AtomicU64,
     requests: AtomicU64,
     lines: AtomicUsize,
+    /// Connections made, also to where it was before.
+    opened: Arc<AtomicU64>,
+    closed: AtomicU64,
 }
 
 /// How a server is found.
@@ -81,6 +84,8 @@ impl Node {
             calls: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             lines: AtomicUsize::new(0),
+            opened: Arc::default(),
+            closed: AtomicU64::new(0),
         }
     }
 
@@ -167,7 +172,15 @@ impl Node {
         figures.calls += self.calls.load(Ordering::Relaxed);
         figures.requests += self.requests.load(Ordering::Relaxed);
         figures.script_loads += self.script.loads();
-        if let Some(place) = self.place.load().as_ref() {
+        let place = self.place.load();
+        let size = place.as_ref().map_or(0, |place| place.pool.status().size);
+        let opened = self.opened.load(Ordering::Relaxed);
+        // One that is being made is in the pool already, and not yet made.
+        let closed = opened.saturating_sub(size as u64);
+        let before = self.closed.fetch_max(closed, Ordering::Relaxed);
+        figures.opened += opened;
+        figures.closed += before.max(closed);
+        if let Some(place) = place.as_ref() {
             let status = place.pool.status();
             figures.connections += status.size;
             figures.idle += status.available;
@@ -243,7 +256,7 @@ impl Node {
             same.doubted.store(false, Ordering::Relaxed);
             return Ok(Arc::clone(same));
         }
-        let pool = self.access.pool(&address, &login)?;
+        let pool = self.access.pool(&address, &login, &self.opened)?;
         if let Some(old) = &current {
             tracing::info!(%address, "Redis is reached anew");
             // The idle ones go now, the others when they come back.

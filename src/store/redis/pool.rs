@@ -1,11 +1,18 @@
 //! How a server is let in to: who we are, by which encryption, over how many connections. Connects when a connection is
 //! first wanted, not before: a service starts, and says that it is not ready, while its Redis is absent.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use deadpool::{
     Runtime,
-    managed::{self, Metrics, Object, PoolError, RecycleError, RecycleResult, TimeoutType},
+    managed::{self, Hook, Metrics, Object, PoolError, RecycleError, RecycleResult, TimeoutType},
 };
 use redis::{Cmd, RedisError, Value};
 use tokio::time::timeout;
@@ -138,14 +145,24 @@ impl Access {
         })
     }
 
-    /// Connections to `address`, at most so many.
-    pub(super) fn pool(&self, address: &Address, login: &Login) -> Result<Pool, StoreError> {
+    /// Connections to `address`, at most so many. Each that is made is counted in `opened`.
+    pub(super) fn pool(
+        &self,
+        address: &Address,
+        login: &Login,
+        opened: &Arc<AtomicU64>,
+    ) -> Result<Pool, StoreError> {
+        let opened = Arc::clone(opened);
         Pool::builder(Dialler {
             access: self.clone(),
             address: address.clone(),
             login: login.clone(),
         })
         .max_size(self.size)
+        .post_create(Hook::sync_fn(move |_, _| {
+            opened.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }))
         .wait_timeout(Some(self.slot_timeout))
         // An idle connection that does not answer is dropped for the next, or a new one.
         .recycle_timeout(Some(self.recycle_timeout))
