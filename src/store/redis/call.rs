@@ -160,8 +160,9 @@ impl Call {
                 // Nothing was done, so it may be done again.
                 Err(error) if is_unknown(&error) && self.tries < TRIES => None,
                 Err(error) => Some(Err(Bounce::of(&error))),
-                Ok(_) => Some(Err(Bounce::Failed(StoreError::Refused(
-                    "a reply of another kind".into(),
+                // Whoever says that is no Redis, or answers something else.
+                Ok(_) => Some(Err(Bounce::Failed(StoreError::Unavailable(
+                    "a reply of another type".into(),
                 )))),
             },
         };
