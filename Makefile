@@ -24,6 +24,7 @@ image: tools ## Build what the Dockerfile builds, by its own steps, into target/
 bench: ## Measure against a bare tonic server, about 4 minutes (BENCH_ROUNDS, BENCH_SECONDS, BENCH_QUICK=1)
 	scripts/tools.sh valgrind
 	cargo bench --locked --bench ratios
+	cargo bench --locked --bench script
 	cargo bench --locked --bench instructions
 
 soak: tools ## Mixed faults at load, 10 minutes or SOAK_SECONDS: answered, by policy, late, lost, memory

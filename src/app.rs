@@ -3,10 +3,10 @@
 //! Sockets are bound first, so that a mistake in an address shows at once and nothing runs half. The admin ports run on
 //! the caller's runtime, decisions on the workers' own.
 
+mod exports;
+mod intake;
 mod ports;
 mod store;
-
-pub use ports::Addresses;
 
 use std::{env, num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
@@ -18,13 +18,9 @@ use tokio::{
     time::{Instant, sleep, timeout, timeout_at},
 };
 
-use self::ports::Ports;
 use crate::{
     limiter::{InForce, Limiter},
-    rules::{
-        Rules,
-        source::{self, Followed},
-    },
+    rules::source::Followed,
     server::{
         Age, Debug, Drain, Port, Readiness, Serving, Settings as AnswerSettings, Tls, Workers,
         debug_port, metrics_port, serve_admin,
@@ -36,21 +32,17 @@ use crate::{
         deny_cache::Refusals,
         guard::{self, Replicas},
     },
-    telemetry::{
-        Stores,
-        metrics::Metrics,
-        statsd::Reporter,
-        throttle::Throttle,
-        traces::{Exporting, Traces},
-    },
+    telemetry::{Stores, metrics::Metrics, statsd::Reporter, throttle::Throttle},
     time::Clock,
 };
 
+use exports::Exports;
+pub use intake::Intake;
+pub use ports::Addresses;
+use ports::Ports;
+
 /// Longest time that connections wait for the first rules.
 const FIRST_LOAD: Duration = Duration::from_secs(2);
-
-/// Longest time that the last spans may take to reach their collector.
-const LAST_SPANS: Duration = Duration::from_secs(1);
 
 /// A process that has its sockets and serves nobody yet.
 #[derive(Debug)]
@@ -62,40 +54,6 @@ pub struct App {
     rules: Arc<InForce>,
     metrics: Arc<Metrics>,
     readiness: Readiness,
-}
-
-/// Where a source of rules hands in what it has read. Cloning it gives another handle on the same.
-#[derive(Clone, Debug)]
-pub struct Intake {
-    rules: Arc<InForce>,
-    metrics: Arc<Metrics>,
-    readiness: Readiness,
-}
-
-impl Intake {
-    /// Puts `rules` in force for every request that starts from now on.
-    pub fn accept(&self, rules: Arc<Rules>) {
-        let domains = rules.domains().count();
-        self.rules.swap(Arc::clone(&rules), &self.metrics);
-        self.metrics.rules_loaded(&rules);
-        self.readiness.rules_loaded(domains);
-        tracing::debug!(domains, "rules in force");
-    }
-
-    /// Takes in what a source has read: what cannot be used is counted and shown, and changes nothing of what is in
-    /// force.
-    pub fn take(&self, read: source::Reload) {
-        match read {
-            source::Reload::Loaded(loaded) => {
-                self.accept(loaded.rules);
-                // What could not be taken in is a failed load, whatever else was.
-                if !loaded.stale.is_empty() {
-                    self.metrics.rules_stale(&loaded.stale);
-                }
-            }
-            source::Reload::Failed(error) => self.metrics.rules_refused(&error),
-        }
-    }
 }
 
 impl App {
@@ -275,17 +233,6 @@ impl App {
         Ok((followed, loaded))
     }
 
-    /// Starts to send traces, where they are asked for.
-    fn start_traces(&self) -> anyhow::Result<Option<Exporting>> {
-        let args = &self.settings.traces;
-        if !args.tracing_enabled {
-            return Ok(None);
-        }
-        let (traces, exporting) = Traces::start(args)?;
-        self.metrics.follow(traces);
-        Ok(Some(exporting))
-    }
-
     /// Serves until `shutdown` begins, then finishes in order. `store` makes the store of one worker, on that worker's
     /// runtime.
     ///
@@ -298,7 +245,7 @@ impl App {
     {
         let listening = self.ports.shown();
         let server = &self.settings.server;
-        let exporting = self.start_traces()?;
+        let exports = Exports::start(&self.settings, &self.metrics)?;
         let drain = Drain::default();
         let admin = Drain::default();
         let mut tasks = JoinSet::new();
@@ -344,9 +291,10 @@ impl App {
             .await
             .context("cannot start the workers")?;
         let workers = Arc::new(workers);
+        let mut acceptors = JoinSet::new();
         for (port, listener) in [(Port::Grpc, self.ports.grpc), (Port::Http, self.ports.http)] {
             let (workers, drain) = (Arc::clone(&workers), drain.clone());
-            tasks.spawn(async move {
+            acceptors.spawn(async move {
                 let failures = Throttle::new(Clock::system());
                 tokio::select! {
                     ended = listener.accept(&failures, |stream| workers.take(port, stream)) => ended,
@@ -362,16 +310,22 @@ impl App {
             () = shutdown.begun() => None,
             // No task ends by itself, unless its socket cannot be watched.
             Some(ended) = tasks.join_next() => Some(ended),
+            Some(ended) = acceptors.join_next() => Some(ended),
         };
-        stop(&self.settings, &self.readiness, &drain, workers).await;
+        let ended = async {
+            // They let go of the workers.
+            while acceptors.join_next().await.is_some() {}
+            if let Some(workers) = Arc::into_inner(workers) {
+                workers.ended().await;
+            }
+        };
+        stop(&self.settings, &self.readiness, &drain, ended).await;
         admin.end();
         if let Some(certificates) = certificates {
             certificates.abort();
         }
         while tasks.join_next().await.is_some() {}
-        if let Some(exporting) = exporting {
-            exporting.finish(LAST_SPANS).await;
-        }
+        exports.finish().await;
         match failed {
             None => Ok(()),
             Some(ended) => Ok(ended??),
@@ -397,23 +351,17 @@ pub fn serve(settings: Settings) -> anyhow::Result<()> {
 }
 
 /// Not ready; a pause for callers to notice; GOAWAY; calls in flight finish. One deadline for all of it.
-async fn stop(settings: &Settings, readiness: &Readiness, drain: &Drain, workers: Arc<Workers>) {
+async fn stop(
+    settings: &Settings,
+    readiness: &Readiness,
+    drain: &Drain,
+    ended: impl Future<Output = ()>,
+) {
     let stop = settings.stop;
     let deadline = Instant::now() + stop.shutdown_delay + stop.shutdown_timeout;
     readiness.stopping();
     sleep(stop.shutdown_delay).await;
     drain.begin();
-    // The acceptors let go of the workers when they see that.
-    let ended = async {
-        let mut workers = workers;
-        loop {
-            match Arc::try_unwrap(workers) {
-                Ok(workers) => return workers.ended().await,
-                Err(shared) => workers = shared,
-            }
-            sleep(Duration::from_millis(1)).await;
-        }
-    };
     let mut ended = std::pin::pin!(ended);
     if timeout_at(deadline, ended.as_mut()).await.is_ok() {
         tracing::info!("stopped, every call finished");

@@ -1,14 +1,10 @@
-//! The sockets of the process, bound before anything runs.
+//! The sockets: bound first, served last.
 
 use std::net::SocketAddr;
 
-use crate::{
-    go_values::Address,
-    server::{BindError, Listener},
-    settings::Settings,
-};
+use crate::{go_values::Address, server::Listener, settings::Settings};
 
-/// The sockets of the process.
+/// The sockets.
 #[derive(Debug)]
 pub(super) struct Ports {
     pub(super) grpc: Listener,
@@ -18,11 +14,11 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Binds them all.
+    /// Binds all of them.
     ///
     /// # Errors
     /// The first that cannot be bound, with the settings that ask for it.
-    pub(super) fn bind(settings: &Settings) -> Result<Self, BindError> {
+    pub(super) fn bind(settings: &Settings) -> anyhow::Result<Self> {
         let server = &settings.server;
         Ok(Self {
             grpc: if server.grpc_uds.is_empty() {
@@ -46,7 +42,6 @@ impl Ports {
         })
     }
 
-    /// Where they are.
     pub(super) fn addresses(&self) -> Addresses {
         Addresses {
             grpc: self.grpc.address(),

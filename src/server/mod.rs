@@ -4,6 +4,7 @@ mod admin;
 mod answer;
 mod args;
 mod bounds;
+mod calm;
 mod connection;
 mod debug;
 mod drain;

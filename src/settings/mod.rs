@@ -25,7 +25,7 @@ use crate::{
     go_values,
     rules::Modes,
     server,
-    telemetry::{logs, metrics, statsd, traces},
+    telemetry::{logs, metrics, otlp, statsd, traces},
 };
 
 /// Settings of the process.
@@ -53,6 +53,9 @@ pub struct Settings {
     /// The traces.
     #[command(flatten)]
     pub traces: traces::Args,
+    /// The collectors.
+    #[command(flatten)]
+    pub otlp: otlp::Args,
     /// The statsd receiver.
     #[command(flatten)]
     pub statsd: statsd::Args,

@@ -55,6 +55,13 @@ impl Settings {
                     .map(|error| Mistake::of(error.variable, error.reason)),
             );
         }
+        for error in self.otlp.check(&self.traces) {
+            let mistake = Mistake::of(error.setting(), &error);
+            // Both signals have the same files, most of the time.
+            if !wrong.contains(&mistake) {
+                wrong.push(mistake);
+            }
+        }
         if let Err(error) = self.rules.source.source() {
             wrong.push(Mistake::of(
                 "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",

@@ -58,6 +58,21 @@ def memory(name: str) -> chart.Release:
     return render(case(name), "--set", ",".join(arguments))
 
 
+@pytest.mark.parametrize(
+    ("kind", "url"),
+    [
+        *(("single", url) for url in ("r", "r:1", "[::1]:6379", "redis://r/2", "rediss://r:6380", "/run/redis.sock")),
+        *(("sentinel", url) for url in ("main,s", "main,s:26379,[::1]:26379")),
+        *(("cluster", url) for url in ("r", "r-0,r-1:7000,redis://r-2:1/0")),
+    ],
+)
+def test_addresses_that_the_chart_lets_through_are_read_by_the_service(palang, kind, url, tmp_path, certificates):
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump({"redis": {"type": kind, "url": url}}))
+    with served(palang, render(values), tmp_path / "service", certificates) as service:
+        service.eventually(lambda: service.status("/livez") == 200)
+
+
 def test_it_logs_in_with_any_user_and_password(palang, tmp_path, certificates):
     """A real Redis for all counters, with a user, and one for those of a second, with a password alone."""
     name, first, second = "limiter-user", "p:@ss/w%rd#1", "a:b:=$x"

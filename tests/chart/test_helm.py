@@ -50,6 +50,34 @@ def test_bad_values_are_refused_by_name(path, version):
     assert expected["names"] in result.stderr, result.stderr
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"extraEnv": [{"name": "REDIS_PASSWORD_FILE", "value": "/secrets/redis"}]},
+        {"extraEnv": [{"name": "PW", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]},
+        {"extraEnv": [{"name": "REDIS_AUTH", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]},
+        {"extraEnv": [{"name": "REDIS_AUTH", "value": "user:$(PW)"}]},
+        {"extraEnv": [{"name": "CORES", "valueFrom": {"resourceFieldRef": {"resource": "requests.cpu"}}}]},
+        {"extraArgs": ["--redis-password-file=/secrets/redis", "--top-keys", "50"]},
+        {"failure": {"storeTimeout": "1ms"}, "grpc": {"maxConnectionAge": "0s"}},
+        {"failure": {"storeTimeout": "1.5s"}, "grpc": {"maxConnectionAge": "1h30m"}},
+        {"xds": {"enabled": True, "serverUrl": "[::1]:65535", "maxMessageBytes": 65536}},
+        {"rules": {"domains": {"a": {"descriptors": [{"key": "k", "rate_limit": {"unit": "MINUTE"}}]}}}},
+        {"rules": {"domains": {"a": {"descriptors": [{"key": "k", "rate_limit": {"unlimited": True}}]}}}},
+        {"rules": {"domains": {"a": {"descriptors": [{"key": "k", "rate_limit": {"window": "30s", "cost": 2}}]}}}},
+        {"resources": {"requests": {"cpu": 1, "memory": "1000Mi"}, "limits": {"memory": "1Gi"}}},
+        {"nodeSelector": {"node-role.kubernetes.io/edge": ""}},
+        {"metrics": {"serviceMonitor": {"enabled": True, "interval": "1m", "scrapeTimeout": "30s"}}},
+    ],
+    ids=str,
+)
+def test_odd_values_that_work_are_not_refused(odd, tmp_path):
+    path = tmp_path / "values.yaml"
+    path.write_text(yaml.safe_dump({"redis": {"url": "redis:6379"}, **odd}))
+    result = chart.template(path)
+    assert result.returncode == 0, result.stderr
+
+
 def test_all_mistakes_are_told_at_once():
     result = chart.template(None, "--set", "tls.enabled=true,tracing.enabled=true,metrics.statsd.enabled=true")
     for key in ("redis.url", "tls.existingSecret", "tracing.endpoint", "metrics.statsd.host"):

@@ -12,13 +12,14 @@ use crate::{algorithm::Outcome, store::StoreError, time::Timestamp};
 
 use super::{
     address::{self, Address},
-    pack::{Packed, arguments},
+    pack::{Call, Packed},
     reply::outcomes,
 };
 
 /// Driver and algorithms as one text. What is used stands before what uses it.
 const SOURCE: &str = concat!(
     include_str!("../../../lua/common.lua"),
+    include_str!("../../../lua/arguments.lua"),
     include_str!("../../../lua/fixed_window.lua"),
     include_str!("../../../lua/sliding_window.lua"),
     include_str!("../../../lua/sliding_log.lua"),
@@ -64,12 +65,6 @@ pub(super) enum Bounce {
     TryAgain,
     /// Anything else.
     Failed(StoreError),
-}
-
-impl Group<'_> {
-    fn counters(&self) -> usize {
-        self.requests.iter().map(|request| request.keys.len()).sum()
-    }
 }
 
 impl Bounce {
@@ -155,10 +150,11 @@ impl Script {
         groups: &[Group<'_>],
         pinned: Option<Timestamp>,
     ) -> Result<Vec<Answer>, StoreError> {
-        let commands: Vec<Cmd> = groups
+        let calls: Vec<Call<'_>> = groups
             .iter()
-            .map(|group| self.command(group, pinned))
+            .map(|group| Call::pack(&group.requests, pinned))
             .collect();
+        let commands: Vec<Cmd> = calls.iter().map(|call| self.command(call)).collect();
         let mut answers: Vec<Option<Answer>> = groups.iter().map(|_| None).collect();
         let mut tries = 0;
         loop {
@@ -176,9 +172,7 @@ impl Script {
                         None
                     }
                     Err(error) => Some(Err(Bounce::of(&error))),
-                    Ok(reply) => {
-                        Some(outcomes(&reply, groups[index].counters()).map_err(Bounce::Failed))
-                    }
+                    Ok(reply) => Some(outcomes(&calls[index], &reply)),
                 };
             }
             if !unknown {
@@ -189,16 +183,16 @@ impl Script {
         }
     }
 
-    fn command(&self, group: &Group<'_>, pinned: Option<Timestamp>) -> Cmd {
-        let counters = group.counters();
-        let mut command = Cmd::with_capacity(4 + counters, 128 + counters * 120);
-        command.arg("EVALSHA").arg(&self.hash).arg(counters);
-        for request in &group.requests {
-            for key in &request.keys {
-                command.arg(&**key);
-            }
+    fn command(&self, call: &Call<'_>) -> Cmd {
+        // 20 bytes of framing an argument, and of each key what it is long.
+        let length: usize = call.keys.iter().map(|key| key.len() + 20).sum();
+        let mut command =
+            Cmd::with_capacity(4 + call.keys.len(), 100 + length + call.arguments.len());
+        command.arg("EVALSHA").arg(&self.hash).arg(call.keys.len());
+        for key in &call.keys {
+            command.arg(*key);
         }
-        command.arg(arguments(&group.requests, pinned));
+        command.arg(&call.arguments[..]);
         command
     }
 

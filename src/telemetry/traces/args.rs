@@ -2,7 +2,10 @@
 
 use opentelemetry::trace::TraceId;
 
-use crate::go_values::{self, Malformed};
+use crate::{
+    go_values::{self, Malformed},
+    telemetry::otlp::{Protocol, protocol},
+};
 
 /// Settings of the traces.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
@@ -28,18 +31,6 @@ pub struct Args {
     /// Share of the calls that are followed where their caller does not say, 0 to 1.
     #[arg(long, env = "TRACING_SAMPLING_RATE", default_value = "1", value_parser = rate)]
     pub tracing_sampling_rate: Rate,
-    /// The collector. Empty: http://localhost:4318 or, over gRPC, http://localhost:4317.
-    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", default_value = "", value_parser = endpoint)]
-    pub otel_exporter_otlp_endpoint: String,
-}
-
-/// How traces are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// OTLP over HTTP.
-    Http,
-    /// OTLP over gRPC.
-    Grpc,
 }
 
 /// A share of all traces. The same ones are in it everywhere, because it goes by their ids.
@@ -53,28 +44,6 @@ impl Rate {
     pub(super) fn holds(self, trace: TraceId) -> bool {
         let low = u128::from_be_bytes(trace.to_bytes()) as u64;
         low >> 1 < self.0
-    }
-}
-
-fn endpoint(text: &str) -> Result<String, Malformed> {
-    let url = text.parse::<http::Uri>().ok().filter(|url| {
-        let scheme = url.scheme_str().map(str::to_ascii_lowercase);
-        matches!(scheme.as_deref(), Some("http" | "https"))
-    });
-    if text.is_empty() || url.is_some() {
-        Ok(text.to_owned())
-    } else {
-        Err(Malformed::new(
-            "expected a URL such as http://collector:4318",
-        ))
-    }
-}
-
-fn protocol(text: &str) -> Result<Protocol, Malformed> {
-    match text.to_ascii_lowercase().as_str() {
-        "http" | "http/protobuf" => Ok(Protocol::Http),
-        "grpc" => Ok(Protocol::Grpc),
-        _ => Err(Malformed::new("expected http or grpc")),
     }
 }
 
@@ -101,14 +70,6 @@ mod tests {
         }
         for nonsense in ["2", "-1", "NaN", "", "all"] {
             assert!(rate(nonsense).is_err(), "{nonsense}");
-        }
-        assert_eq!(protocol("GRPC"), Ok(Protocol::Grpc));
-        assert!(protocol("zipkin").is_err());
-        for url in ["", "http://h:1", "https://h/path", "HTTP://h"] {
-            assert!(endpoint(url).is_ok(), "{url}");
-        }
-        for url in ["h:1", "grpc://h:1", "http://", "http://a b"] {
-            assert!(endpoint(url).is_err(), "{url}");
         }
     }
 }

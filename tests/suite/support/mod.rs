@@ -5,6 +5,7 @@ pub(crate) mod cluster;
 pub(crate) mod collector;
 pub(crate) mod container;
 pub(crate) mod envoy;
+pub(crate) mod faults;
 pub(crate) mod h2;
 pub(crate) mod http;
 pub(crate) mod pki;
