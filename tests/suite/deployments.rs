@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::{
     server_harness::{get, post},
     support::{
-        collector::Collector,
+        collector::{Collector, attribute},
         container::{Container, Running},
         eventually,
         pki::Pki,
@@ -345,7 +345,9 @@ async fn envoy_gateways_deployment() {
         ("service.namespace", "envoy-gateway-system"),
         ("service.instance.id", "envoy-ratelimit-6c4f"),
     ] {
-        assert_eq!(collector.resource(name).as_deref(), Some(text), "{name}");
+        let resource = collector.resource().expect("who sent it");
+        let found = attribute(&resource.attributes, name);
+        assert_eq!(found.as_deref(), Some(text), "{name}");
     }
 
     // A push that is no good changes nothing but what operators see.

@@ -14,6 +14,8 @@ mod failure_faults;
 mod failure_floods;
 mod failure_health;
 mod failure_kinds;
+mod failure_memory;
+mod failure_pair;
 mod failure_restarts;
 mod failure_soak;
 mod failure_tls;

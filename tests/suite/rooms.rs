@@ -57,6 +57,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "go_values",
             "request",
             "rules",
+            "secret",
             "store",
             "time",
             "unit",
