@@ -9,12 +9,12 @@ use super::{file::At, limit::Place};
 pub struct Mistake {
     /// Where it is written.
     pub place: Place,
+    /// How many mistakes this stands for that are not told; 0 for one that is told, and comes first.
+    pub untold: usize,
     /// Path of the rule, such as `mongo.database_users`; empty outside of one.
     pub rule: Box<str>,
     /// What was found, and what is allowed.
     pub message: Box<str>,
-    /// How many mistakes this stands for that are not told; 0 for one that is told.
-    pub untold: usize,
 }
 
 impl fmt::Display for Mistake {

@@ -70,7 +70,8 @@ struct Evictions(Arc<AtomicU64>);
 impl Lifecycle<CounterKey, Entry> for Evictions {
     type RequestState = ();
 
-    fn on_evict(&self, (): &mut (), _: CounterKey, _: Entry) {
+    // Replaced entries are no evictions, and come to `on_evict` too.
+    fn before_evict(&self, (): &mut (), _: &CounterKey, _: &mut Entry) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
