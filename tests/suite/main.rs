@@ -22,6 +22,7 @@ mod lanes;
 mod metrics;
 mod migrate;
 mod model;
+mod panels;
 mod prometheus;
 mod redis_access;
 mod redis_cluster;
