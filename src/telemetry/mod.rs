@@ -13,7 +13,6 @@ mod names;
 mod own;
 mod process;
 mod series;
-mod shown;
 mod sources;
 pub mod statsd;
 mod store;

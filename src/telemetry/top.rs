@@ -12,10 +12,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
 };
 
-use super::shown;
 use crate::{
     counter::CounterKey,
     request::Entry,
+    shown,
     time::{SECOND, Timestamp},
 };
 
