@@ -122,6 +122,16 @@ pub(crate) fn of(results: &Results, bytes_per_key: u64) -> String {
             ratio("memory, 1,000,000 keys", memory, cpu),
             1.1,
         ),
+        Bar::most(
+            "memory: CPU to that without /top",
+            ratio(memory, "memory, no /top", cpu),
+            1.03,
+        ),
+        Bar::most(
+            "memory, refused: CPU to that without /top",
+            ratio("memory, refused", "memory, no /top, refused", cpu),
+            1.03,
+        ),
         Bar::most("memory: bytes a live key", bytes_per_key as f64, 200.0),
     ];
     let mut text = String::from("\n| bar | found | wanted | |\n|---|--:|--:|---|\n");

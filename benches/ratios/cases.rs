@@ -34,6 +34,8 @@ enum Which {
     Memory,
     /// Memory that holds many keys already.
     Full,
+    /// Memory, without the keys with most hits.
+    NoTop,
     Redis,
 }
 
@@ -99,6 +101,14 @@ pub(crate) const CASES: &[Case] = &[
     case("redis, hot key", Which::Redis, ONE, 64, Keys::One),
     case("memory, refused", Which::Memory, REFUSED, 64, Keys::Refused),
     case("redis, refused", Which::Redis, REFUSED, 64, Keys::Refused),
+    case("memory, no /top", Which::NoTop, ONE, 64, Keys::Random),
+    case(
+        "memory, no /top, refused",
+        Which::NoTop,
+        REFUSED,
+        64,
+        Keys::Refused,
+    ),
     case(
         "memory, fixed_window",
         Which::Memory,
@@ -199,6 +209,7 @@ pub(crate) struct Servers {
     floor: Server,
     memory: Server,
     full: Server,
+    no_top: Server,
     redis: Server,
     store: Server,
     _home: TempDir,
@@ -216,6 +227,7 @@ impl Servers {
             floor: processes::floor()?,
             memory: processes::palang(&rules, &memory)?,
             full: processes::palang(&rules, &memory)?,
+            no_top: processes::palang(&rules, &[memory[0], ("TOP_KEYS", "0")])?,
             redis: processes::palang(
                 &rules,
                 &[
@@ -233,6 +245,7 @@ impl Servers {
             Which::Floor => &self.floor,
             Which::Memory => &self.memory,
             Which::Full => &self.full,
+            Which::NoTop => &self.no_top,
             Which::Redis => &self.redis,
         }
     }
