@@ -2,8 +2,10 @@
 
 mod all_or_nothing;
 mod bench_command;
+mod cardinality;
 mod conformance;
 mod debug_port;
+mod debug_redis;
 mod deny_cache;
 mod deployments;
 mod envoy;
@@ -18,12 +20,15 @@ mod failure_restarts;
 mod failure_soak;
 mod failure_tls;
 mod foreign_data;
+mod hostile_text;
 mod lanes;
 mod metrics;
+mod metrics_modes;
 mod migrate;
 mod model;
 mod panels;
 mod prometheus;
+mod readme;
 mod redis_access;
 mod redis_cluster;
 mod redis_failures;

@@ -96,7 +96,9 @@ fn panels() -> Vec<Question> {
             let (selector, label) = inner.rsplit_once(", ").expect("a label");
             found.push(Question {
                 place: format!("list {}", list["name"]),
-                expression: format!("count by ({label}) ({selector}) and on ({label}) {{{label}!=\"\"}}"),
+                expression: format!(
+                    "count by ({label}) ({selector}) and on ({label}) {{{label}!=\"\"}}"
+                ),
                 is_answered: true,
             });
         }
@@ -187,7 +189,10 @@ impl Stored {
                 ("REDIS_URL", &redis.url()),
                 ("LOCAL_CACHE_SIZE_IN_BYTES", "100000"),
                 ("TRACING_ENABLED", "true"),
-                ("OTEL_EXPORTER_OTLP_ENDPOINT", &format!("http://{collector}")),
+                (
+                    "OTEL_EXPORTER_OTLP_ENDPOINT",
+                    &format!("http://{collector}"),
+                ),
             ],
         );
         process.ready().await;
@@ -302,7 +307,8 @@ async fn every_panel_and_every_alert_has_data_behind_it() {
     // The way to find out works: it misses what is not there.
     let renamed = Question {
         place: "a panel".to_owned(),
-        expression: "sum by (rule) (rate(palang_decisions_renamed_total{code=\"ok\"}[10s]))".to_owned(),
+        expression: "sum by (rule) (rate(palang_decisions_renamed_total{code=\"ok\"}[10s]))"
+            .to_owned(),
         is_answered: true,
     };
     let said = missing(&prometheus, &renamed).await;

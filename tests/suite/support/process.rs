@@ -90,6 +90,17 @@ impl Process {
             .map_or(0, |(_, value)| value.parse().expect("a whole number"))
     }
 
+    /// Bytes of memory it has in use.
+    pub(crate) fn resident(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let text = std::fs::read_to_string(path).expect("it runs");
+        let mut lines = text.lines();
+        let line = lines.find_map(|line| line.strip_prefix("VmRSS:"));
+        let kibibytes = line.and_then(|rest| rest.split_whitespace().next());
+        let kibibytes: u64 = kibibytes.expect("VmRSS").parse().expect("a number");
+        kibibytes * 1_024
+    }
+
     /// The log so far, as JSON records.
     pub(crate) fn records(&self) -> Vec<Value> {
         self.log()
