@@ -37,7 +37,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     cargo build --locked --release --bin palang --target "$target"; \
     mkdir -p /image/bin; \
     cp "target/$target/release/palang" /image/palang; \
-    "$machine-linux-gnu-strip" /image/palang; \
+    "$machine-linux-gnu-strip" --strip-debug /image/palang; \
     ln -s /palang /image/bin/ratelimit; \
     ln -s /palang /image/bin/ratelimit_client; \
     ln -s /palang /image/bin/ratelimit_config_check

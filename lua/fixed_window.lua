@@ -1,56 +1,52 @@
--- Twin of src/algorithm/fixed_window.rs, which documents the formulas.
+-- Twin of src/algorithm/fixed_window.rs, which documents the formulas and works out the answer as well.
 
-local function fixed_window(slot, limit, window, hits, now, counted)
-  local start = now - mod(now, window)
-  local count = 0
-  local stored_start = A[slot]
-  if stored_start then
-    stored_start = stored_start - mod(stored_start, window)
-    if stored_start >= start and stored_start <= now + window then
-      start = stored_start
-      count = B[slot]
-    end
-  end
-  local reset = start + window - now
-
-  local before = count
-  local allowed
-  if hits > 0 then
-    allowed = count + hits <= limit
-    if allowed or counted then
-      count = count + hits
-      if count > MAX then
-        count = MAX
+local fixed_window
+if named[FIXED_WINDOW] then
+  fixed_window = function(slot, limit, window, hits, times, counted)
+    local start = now - now % window
+    local count = 0
+    local stored_start = A[slot]
+    if stored_start then
+      stored_start = stored_start - stored_start % window
+      if stored_start >= start and stored_start <= now + window then
+        start = stored_start
+        count = B[slot]
       end
     end
-  elseif hits == 0 then
-    if counted then
-      allowed = count <= limit
-    else
-      allowed = count < limit
-    end
-  else
-    count = max(count + hits, 0)
-    allowed = true
-  end
 
-  local retry = -1
-  if allowed then
-    retry = 0
-  elseif hits <= limit and (limit > 0 or counted) then
-    retry = reset
+    local before = count
+    local admitted = times
+    if hits > 0 then
+      admitted = 0
+      if count + hits <= limit then
+        admitted = div(limit - count, hits)
+        if admitted > times then
+          admitted = times
+        end
+      end
+      if counted then
+        count = count + hits * times
+        if count > MAX then
+          count = MAX
+        end
+      else
+        count = count + hits * admitted
+      end
+    elseif hits == 0 then
+      if count > limit or count == limit and not counted then
+        admitted = 0
+      end
+    else
+      count = count + hits
+      if count < 0 then
+        count = 0
+      end
+    end
+
+    if count ~= before then
+      A[slot], B[slot] = start, count
+      changed[slot] = start + window - now + GRACE
+    end
+    return admitted
   end
-  local next_after = -1
-  if count > 0 and limit > 0 then
-    next_after = reset
-  end
-  if count ~= before then
-    A[slot], B[slot] = start, count
-    changed[slot] = reset + GRACE
-  end
-  local remaining = limit - count
-  if remaining < 0 then
-    remaining = 0
-  end
-  return allowed, remaining, reset, retry, next_after, 0, count
 end

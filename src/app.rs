@@ -3,9 +3,12 @@
 //! Sockets are bound first, so that a mistake in an address shows at once and nothing runs half. The admin ports run on
 //! the caller's runtime, decisions on the workers' own.
 
+mod exports;
+mod intake;
+mod ports;
 mod store;
 
-use std::{env, net::SocketAddr, num::NonZeroUsize, sync::Arc, thread, time::Duration};
+use std::{env, num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
 use anyhow::Context as _;
 use tokio::{
@@ -17,13 +20,10 @@ use tokio::{
 
 use crate::{
     limiter::{InForce, Limiter},
-    rules::{
-        Rules,
-        source::{self, Followed},
-    },
+    rules::source::Followed,
     server::{
-        Age, Debug, Drain, Listener, Port, Readiness, Serving, Settings as AnswerSettings, Tls,
-        Workers, debug_port, metrics_port, serve_admin,
+        Age, Debug, Drain, Port, Readiness, Serving, Settings as AnswerSettings, Tls, Workers,
+        debug_port, metrics_port, serve_admin,
     },
     settings::Settings,
     shutdown::{Reload, Shutdown, on_signals},
@@ -32,21 +32,17 @@ use crate::{
         deny_cache::Refusals,
         guard::{self, Replicas},
     },
-    telemetry::{
-        Stores,
-        metrics::Metrics,
-        statsd::Reporter,
-        throttle::Throttle,
-        traces::{Exporting, Traces},
-    },
+    telemetry::{Stores, metrics::Metrics, statsd::Reporter, throttle::Throttle},
     time::Clock,
 };
 
+use exports::Exports;
+pub use intake::Intake;
+pub use ports::Addresses;
+use ports::Ports;
+
 /// Longest time that connections wait for the first rules.
 const FIRST_LOAD: Duration = Duration::from_secs(2);
-
-/// Longest time that the last spans may take to reach their collector.
-const LAST_SPANS: Duration = Duration::from_secs(1);
 
 /// A process that has its sockets and serves nobody yet.
 #[derive(Debug)]
@@ -60,74 +56,6 @@ pub struct App {
     readiness: Readiness,
 }
 
-#[derive(Debug)]
-struct Ports {
-    grpc: Listener,
-    http: Listener,
-    metrics: Listener,
-    debug: Listener,
-}
-
-impl Ports {
-    /// Each port's name and where it is.
-    fn shown(&self) -> [(&'static str, String); 4] {
-        [
-            ("grpc", &self.grpc),
-            ("http", &self.http),
-            ("metrics", &self.metrics),
-            ("debug", &self.debug),
-        ]
-        .map(|(port, listener)| (port, listener.shown()))
-    }
-}
-
-/// Where the process listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Addresses {
-    /// Decisions, health and reflection over gRPC; port 0 when that is at a Unix socket.
-    pub grpc: SocketAddr,
-    /// `/json` and `/healthcheck`.
-    pub http: SocketAddr,
-    /// Prometheus.
-    pub metrics: SocketAddr,
-    /// What is in force.
-    pub debug: SocketAddr,
-}
-
-/// Where a source of rules hands in what it has read. Cloning it gives another handle on the same.
-#[derive(Clone, Debug)]
-pub struct Intake {
-    rules: Arc<InForce>,
-    metrics: Arc<Metrics>,
-    readiness: Readiness,
-}
-
-impl Intake {
-    /// Puts `rules` in force for every request that starts from now on.
-    pub fn accept(&self, rules: Arc<Rules>) {
-        let domains = rules.domains().count();
-        self.rules.swap(Arc::clone(&rules), &self.metrics);
-        self.metrics.rules_loaded(&rules);
-        self.readiness.rules_loaded(domains);
-        tracing::debug!(domains, "rules in force");
-    }
-
-    /// Takes in what a source has read: what cannot be used is counted and shown, and changes nothing of what is in
-    /// force.
-    pub fn take(&self, read: source::Reload) {
-        match read {
-            source::Reload::Loaded(loaded) => {
-                self.accept(loaded.rules);
-                // What could not be taken in is a failed load, whatever else was.
-                if !loaded.stale.is_empty() {
-                    self.metrics.rules_stale(&loaded.stale);
-                }
-            }
-            source::Reload::Failed(error) => self.metrics.rules_refused(&error),
-        }
-    }
-}
-
 impl App {
     /// Binds every socket. Counters in this process go by `clock`.
     ///
@@ -138,24 +66,7 @@ impl App {
         let metrics = Arc::new(Metrics::new(settings.metrics));
         let tls =
             Tls::load(&server.tls, Arc::clone(&metrics)).context("cannot serve gRPC over TLS")?;
-        let ports = Ports {
-            grpc: if server.grpc_uds.is_empty() {
-                Listener::bind(&server.grpc_host, server.grpc_port, "GRPC_HOST, GRPC_PORT")?
-            } else {
-                Listener::bind_path(&server.grpc_uds, "GRPC_UDS")?
-            },
-            http: Listener::bind(&server.host, server.port, "HOST, PORT")?,
-            metrics: Listener::bind(
-                &server.prometheus_addr.host,
-                server.prometheus_addr.port,
-                "PROMETHEUS_ADDR",
-            )?,
-            debug: Listener::bind(
-                &server.debug_host,
-                server.debug_port,
-                "DEBUG_HOST, DEBUG_PORT",
-            )?,
-        };
+        let ports = Ports::bind(&settings)?;
         Ok(Self {
             tls,
             ports,
@@ -168,13 +79,8 @@ impl App {
     }
 
     /// Where the sockets are.
-    pub const fn addresses(&self) -> Addresses {
-        Addresses {
-            grpc: self.ports.grpc.address(),
-            http: self.ports.http.address(),
-            metrics: self.ports.metrics.address(),
-            debug: self.ports.debug.address(),
-        }
+    pub fn addresses(&self) -> Addresses {
+        self.ports.addresses()
     }
 
     /// Where rules are handed in.
@@ -197,7 +103,11 @@ impl App {
             self.metrics.show_xds(status);
         }
         // Ends, with a last report, after everything that counts.
-        let statsd = self.settings.statsd.options(|name| env::var(name).ok())?;
+        let statsd = self.settings.statsd.options(|name| env::var(name).ok());
+        let statsd = statsd.map_err(|wrong| {
+            let first = wrong.into_iter().next();
+            first.expect("an error says what is wrong")
+        })?;
         let _reporter = statsd
             .map(|options| Reporter::spawn(Arc::clone(&self.metrics), options))
             .transpose()
@@ -231,7 +141,7 @@ impl App {
         if let Some(refusals) = &refusals {
             self.metrics.show_refusals(Arc::clone(refusals));
         }
-        let Some(config) = settings.redis(&clock)? else {
+        let Some(config) = settings.redis(&clock) else {
             tracing::info!(
                 max_keys = settings.memory_max_keys,
                 "counters live in this process: REDIS_URL is not set"
@@ -264,7 +174,7 @@ impl App {
             refusals: refusals.clone(),
             ..Stores::default()
         };
-        let Some(config) = settings.per_second(&clock)? else {
+        let Some(config) = settings.per_second(&clock) else {
             self.metrics.watch(stores);
             let make = move || {
                 let guarded = Guard::new(redis.lane(), Arc::clone(&guard));
@@ -323,17 +233,6 @@ impl App {
         Ok((followed, loaded))
     }
 
-    /// Starts to send traces, where they are asked for.
-    fn start_traces(&self) -> anyhow::Result<Option<Exporting>> {
-        let args = &self.settings.traces;
-        if !args.tracing_enabled {
-            return Ok(None);
-        }
-        let (traces, exporting) = Traces::start(args)?;
-        self.metrics.follow(traces);
-        Ok(Some(exporting))
-    }
-
     /// Serves until `shutdown` begins, then finishes in order. `store` makes the store of one worker, on that worker's
     /// runtime.
     ///
@@ -346,7 +245,7 @@ impl App {
     {
         let listening = self.ports.shown();
         let server = &self.settings.server;
-        let exporting = self.start_traces()?;
+        let exports = Exports::start(&self.settings, &self.metrics)?;
         let drain = Drain::default();
         let admin = Drain::default();
         let mut tasks = JoinSet::new();
@@ -354,8 +253,10 @@ impl App {
             .tls
             .clone()
             .map(|tls| tokio::spawn(async move { tls.watch().await }));
-        let metrics = metrics_port(&server.prometheus_path, Arc::clone(&self.metrics));
-        tasks.spawn(serve_admin(self.ports.metrics, metrics, admin.clone()));
+        if let Some(listener) = self.ports.metrics {
+            let metrics = metrics_port(&server.prometheus_path, Arc::clone(&self.metrics));
+            tasks.spawn(serve_admin(listener, metrics, admin.clone()));
+        }
 
         let serving = Serving {
             answers: Arc::new(AnswerSettings::new(
@@ -390,9 +291,10 @@ impl App {
             .await
             .context("cannot start the workers")?;
         let workers = Arc::new(workers);
+        let mut acceptors = JoinSet::new();
         for (port, listener) in [(Port::Grpc, self.ports.grpc), (Port::Http, self.ports.http)] {
             let (workers, drain) = (Arc::clone(&workers), drain.clone());
-            tasks.spawn(async move {
+            acceptors.spawn(async move {
                 let failures = Throttle::new(Clock::system());
                 tokio::select! {
                     ended = listener.accept(&failures, |stream| workers.take(port, stream)) => ended,
@@ -408,16 +310,22 @@ impl App {
             () = shutdown.begun() => None,
             // No task ends by itself, unless its socket cannot be watched.
             Some(ended) = tasks.join_next() => Some(ended),
+            Some(ended) = acceptors.join_next() => Some(ended),
         };
-        stop(&self.settings, &self.readiness, &drain, workers).await;
+        let ended = async {
+            // They let go of the workers.
+            while acceptors.join_next().await.is_some() {}
+            if let Some(workers) = Arc::into_inner(workers) {
+                workers.ended().await;
+            }
+        };
+        stop(&self.settings, &self.readiness, &drain, ended).await;
         admin.end();
         if let Some(certificates) = certificates {
             certificates.abort();
         }
         while tasks.join_next().await.is_some() {}
-        if let Some(exporting) = exporting {
-            exporting.finish(LAST_SPANS).await;
-        }
+        exports.finish().await;
         match failed {
             None => Ok(()),
             Some(ended) => Ok(ended??),
@@ -443,23 +351,17 @@ pub fn serve(settings: Settings) -> anyhow::Result<()> {
 }
 
 /// Not ready; a pause for callers to notice; GOAWAY; calls in flight finish. One deadline for all of it.
-async fn stop(settings: &Settings, readiness: &Readiness, drain: &Drain, workers: Arc<Workers>) {
+async fn stop(
+    settings: &Settings,
+    readiness: &Readiness,
+    drain: &Drain,
+    ended: impl Future<Output = ()>,
+) {
     let stop = settings.stop;
     let deadline = Instant::now() + stop.shutdown_delay + stop.shutdown_timeout;
     readiness.stopping();
     sleep(stop.shutdown_delay).await;
     drain.begin();
-    // The acceptors let go of the workers when they see that.
-    let ended = async {
-        let mut workers = workers;
-        loop {
-            match Arc::try_unwrap(workers) {
-                Ok(workers) => return workers.ended().await,
-                Err(shared) => workers = shared,
-            }
-            sleep(Duration::from_millis(1)).await;
-        }
-    };
     let mut ended = std::pin::pin!(ended);
     if timeout_at(deadline, ended.as_mut()).await.is_ok() {
         tracing::info!("stopped, every call finished");

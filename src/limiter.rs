@@ -104,7 +104,7 @@ impl<S: Store> Limiter<S> {
                 outcomes
             }
         };
-        let until = self.metrics.store_answered(asked);
+        let until = self.metrics.store_answered(asked, trace);
         (outcomes, until)
     }
 

@@ -26,7 +26,8 @@ pub struct Verdict {
     /// Index of the status whose figures the caller should see; `None` when no limit was asked.
     ///
     /// As the reference picks it: the last enforced status over its limit, else the first one with the least
-    /// remaining. A shadow rule is never picked.
+    /// remaining. A shadow rule is never picked, and of a refusal nothing that did not refuse: `None` where only rules
+    /// refuse that nobody counted.
     pub binding: Option<usize>,
     /// The process-wide shadow mode turned a refusal into this OK.
     pub shadowed: bool,
@@ -83,7 +84,7 @@ impl Verdict {
                 Code::Ok
             },
             shadowed: refused && plan.modes.shadow,
-            binding: binding(&plan, &statuses),
+            binding: binding(&plan, &statuses, refused),
             statuses,
             plan,
         })
@@ -258,7 +259,7 @@ fn bucket(plan: &Plan, step: &Step) -> Bucket {
     }
 }
 
-fn binding(plan: &Plan, statuses: &[Status]) -> Option<usize> {
+fn binding(plan: &Plan, statuses: &[Status], refused: bool) -> Option<usize> {
     let mut pick: Option<(usize, u64)> = None;
     for (index, (step, status)) in plan.steps.iter().zip(statuses).enumerate() {
         let Some(outcome) = status.outcome else {
@@ -269,9 +270,12 @@ fn binding(plan: &Plan, statuses: &[Status]) -> Option<usize> {
         {
             continue;
         }
-        let over = status.code == Code::OverLimit && bucket(plan, step) == Bucket::Enforced;
+        let over = status.code == Code::OverLimit;
+        if refused && !over {
+            continue;
+        }
         let tighter = pick.is_none_or(|(_, least)| outcome.remaining < least);
-        if over || tighter {
+        if (over && bucket(plan, step) == Bucket::Enforced) || tighter {
             pick = Some((index, outcome.remaining));
         }
     }

@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::sample::{Results, Sample};
+use crate::{
+    cases::Case,
+    sample::{Results, Sample},
+};
 
 struct Bar {
     what: &'static str,
@@ -53,13 +56,13 @@ const fn p99(sample: &Sample) -> f64 {
     sample.p99
 }
 
-/// Each bar, what was found, and whether it holds.
-pub(crate) fn of(results: &Results, bytes_per_key: u64) -> String {
+/// Each bar whose cases were measured, what was found, and whether it holds.
+pub(crate) fn of(cases: &[Case], results: &Results, bytes_per_key: Option<u64>) -> String {
     let ratio = |case: &str, to: &str, figure: fn(&Sample) -> f64| {
         results.ratio((case, figure), (to, figure))
     };
     let (floor, memory, stored) = ("floor, 64", "memory, 64", "redis, 64");
-    let bars = [
+    let mut bars = vec![
         Bar::most(
             "memory: CPU to the floor's",
             ratio(memory, floor, cpu),
@@ -69,6 +72,16 @@ pub(crate) fn of(results: &Results, bytes_per_key: u64) -> String {
             "memory: throughput to the floor's",
             ratio(memory, floor, throughput),
             1.05,
+        ),
+        Bar::least(
+            "memory, 1 % of the calls followed: throughput",
+            ratio("memory, traced", memory, throughput),
+            0.97,
+        ),
+        Bar::least(
+            "redis, 1 % of the calls followed: throughput",
+            ratio("redis, traced", stored, throughput),
+            0.97,
         ),
         Bar::most("redis: CPU to the floor's", ratio(stored, floor, cpu), 1.0),
         Bar::least(
@@ -132,10 +145,21 @@ pub(crate) fn of(results: &Results, bytes_per_key: u64) -> String {
             ratio("memory, refused", "memory, no /top, refused", cpu),
             1.03,
         ),
-        Bar::most("memory: bytes a live key", bytes_per_key as f64, 200.0),
+        Bar::most(
+            "memory: bytes a live key",
+            bytes_per_key.map_or(f64::NAN, |bytes| bytes as f64),
+            200.0,
+        ),
     ];
+    bars.extend(cases.iter().filter(|case| case.is_other()).map(|case| {
+        let what = String::leak(format!("redis: throughput to that of {}", case.name));
+        Bar::least(what, ratio(stored, case.name, throughput), 3.0)
+    }));
     let mut text = String::from("\n| bar | found | wanted | |\n|---|--:|--:|---|\n");
     for Bar { what, found, bound } in bars {
+        if found.is_nan() {
+            continue;
+        }
         let (wanted, holds) = match bound {
             Bound::Most(most) => (format!("<= {most}"), found <= most),
             Bound::Least(least) => (format!(">= {least}"), found >= least),

@@ -1,6 +1,12 @@
 //! What is measured, on what.
 
-use std::{path::Path, process::Command, time::Duration};
+use std::{
+    env,
+    net::{SocketAddr, ToSocketAddrs as _},
+    path::Path,
+    process::Command,
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use palang::proto::envoy::{
@@ -36,7 +42,13 @@ enum Which {
     Full,
     /// Memory, without the keys with most hits.
     NoTop,
+    /// Memory, with one call in a hundred followed and told to a collector.
+    Traced,
     Redis,
+    /// Redis, traced in the same way.
+    RedisTraced,
+    /// Another service, which runs already.
+    Other(SocketAddr),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +89,9 @@ const LIVE: (&str, &[&str]) = ("live", &["key=%"]);
 pub(crate) const CASES: &[Case] = &[
     case("floor, 64", Which::Floor, ONE, 64, Keys::Random),
     case("memory, 64", Which::Memory, ONE, 64, Keys::Random),
+    case("memory, traced", Which::Traced, ONE, 64, Keys::Random),
     case("redis, 64", Which::Redis, ONE, 64, Keys::Random),
+    case("redis, traced", Which::RedisTraced, ONE, 64, Keys::Random),
     case("floor, 8", Which::Floor, ONE, 8, Keys::Random),
     case("memory, 8", Which::Memory, ONE, 8, Keys::Random),
     case("redis, 8", Which::Redis, ONE, 8, Keys::Random),
@@ -167,7 +181,54 @@ pub(crate) const CASES: &[Case] = &[
     ),
 ];
 
+/// The cases of other services, as `BENCH_OTHER` names them: `name=HOST:PORT`, several separated by commas.
+///
+/// # Errors
+/// A part of another form.
+pub(crate) fn others() -> anyhow::Result<Vec<Case>> {
+    let text = env::var("BENCH_OTHER").unwrap_or_default();
+    let mut cases = Vec::new();
+    for part in text.split(',').filter(|part| !part.is_empty()) {
+        let (name, address) = part
+            .split_once('=')
+            .with_context(|| format!("BENCH_OTHER: {part} is not name=HOST:PORT"))?;
+        let address = address
+            .to_socket_addrs()
+            .with_context(|| format!("BENCH_OTHER: {address} is no address"))?
+            .next()
+            .with_context(|| format!("BENCH_OTHER: {address} has no address"))?;
+        for (suffix, domain, inflight) in
+            [("64", ONE, 64), ("8", ONE, 8), ("4 descriptors", FOUR, 64)]
+        {
+            // A name lives as long as the program, like those of the other cases.
+            let name = String::leak(format!("{name}, {suffix}"));
+            cases.push(case(
+                name,
+                Which::Other(address),
+                domain,
+                inflight,
+                Keys::Random,
+            ));
+        }
+    }
+    Ok(cases)
+}
+
 impl Case {
+    /// Is it another service's, with one descriptor and many calls in flight?
+    pub(crate) fn is_other(&self) -> bool {
+        matches!(self.server, Which::Other(_)) && self.inflight == 64 && self.domain == ONE.0
+    }
+
+    /// Is it one of those that `only` names? The floor is always measured.
+    pub(crate) fn is_wanted(&self, only: &str) -> bool {
+        self.server == Which::Floor || only.split(';').any(|part| self.name.contains(part))
+    }
+
+    pub(crate) fn needs_live_keys(&self) -> bool {
+        self.keys == Keys::Live
+    }
+
     /// The case of the floor that this one is compared with.
     pub(crate) const fn floor(&self) -> &'static str {
         if self.inflight == 8 {
@@ -210,7 +271,9 @@ pub(crate) struct Servers {
     memory: Server,
     full: Server,
     no_top: Server,
+    traced: Server,
     redis: Server,
+    redis_traced: Server,
     store: Server,
     _home: TempDir,
 }
@@ -223,30 +286,40 @@ impl Servers {
         let store = processes::redis(home.path())?;
         let url = store.address.to_string();
         let memory = [("MEMORY_MAX_KEYS", "2000000")];
+        let redis = [
+            ("REDIS_URL", url.as_str()),
+            ("LOCAL_CACHE_SIZE_IN_BYTES", "10000000"),
+        ];
+        let collector = format!("http://{}", processes::collector()?);
+        let traced = [
+            ("TRACING_ENABLED", "true"),
+            ("TRACING_SAMPLING_RATE", "0.01"),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.as_str()),
+        ];
         Ok(Self {
             floor: processes::floor()?,
             memory: processes::palang(&rules, &memory)?,
             full: processes::palang(&rules, &memory)?,
             no_top: processes::palang(&rules, &[memory[0], ("TOP_KEYS", "0")])?,
-            redis: processes::palang(
-                &rules,
-                &[
-                    ("REDIS_URL", url.as_str()),
-                    ("LOCAL_CACHE_SIZE_IN_BYTES", "10000000"),
-                ],
-            )?,
+            traced: processes::palang(&rules, &[&memory[..], &traced].concat())?,
+            redis: processes::palang(&rules, &redis)?,
+            redis_traced: processes::palang(&rules, &[&redis[..], &traced].concat())?,
             store,
             _home: home,
         })
     }
 
-    fn of(&self, which: Which) -> &Server {
+    /// `None`: not one of ours.
+    fn of(&self, which: Which) -> Option<&Server> {
         match which {
-            Which::Floor => &self.floor,
-            Which::Memory => &self.memory,
-            Which::Full => &self.full,
-            Which::NoTop => &self.no_top,
-            Which::Redis => &self.redis,
+            Which::Floor => Some(&self.floor),
+            Which::Memory => Some(&self.memory),
+            Which::Full => Some(&self.full),
+            Which::NoTop => Some(&self.no_top),
+            Which::Traced => Some(&self.traced),
+            Which::Redis => Some(&self.redis),
+            Which::RedisTraced => Some(&self.redis_traced),
+            Which::Other(_) => None,
         }
     }
 
@@ -280,13 +353,19 @@ impl Servers {
     /// Runs a case once.
     pub(crate) fn measure(&self, case: &Case, scale: Scale) -> anyhow::Result<Sample> {
         let server = self.of(case.server);
-        let before = (server.process.cpu()?, self.store.process.cpu()?);
+        // Of another service's process nothing is known: its CPU is shown as 0.
+        let cpu = || server.map_or(Ok(Duration::ZERO), |server| server.process.cpu());
+        let address = match case.server {
+            Which::Other(address) => address,
+            _ => server.context("one of ours")?.address,
+        };
+        let before = (cpu()?, self.store.process.cpu()?);
         let calls_before = processes::script_calls(self.store.address)?;
         let output = Command::new(env!("CARGO_BIN_EXE_palang"))
-            .args(case.load(&server.address.to_string(), scale))
+            .args(case.load(&address.to_string(), scale))
             .env_clear()
             .output()?;
-        let server_cpu = server.process.cpu()?.saturating_sub(before.0);
+        let server_cpu = cpu()?.saturating_sub(before.0);
         let store_cpu = self.store.process.cpu()?.saturating_sub(before.1);
         let store_calls = processes::script_calls(self.store.address)?.saturating_sub(calls_before);
         anyhow::ensure!(
@@ -313,7 +392,7 @@ impl Servers {
         Ok(Sample {
             per_second: number(&found["calls_per_second"])?,
             cpu: each(server_cpu),
-            redis: if case.server == Which::Redis {
+            redis: if matches!(case.server, Which::Redis | Which::RedisTraced) {
                 each(store_cpu)
             } else {
                 0.0

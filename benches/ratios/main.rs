@@ -4,8 +4,10 @@
 //! measures every case once, every ratio is taken within a round, and the median of the rounds is shown. The service,
 //! the floor, Redis and the load generator are processes of their own, so that each one's CPU time is its own.
 //!
-//! `BENCH_ROUNDS` and `BENCH_SECONDS` (for each case) set how long it takes; `BENCH_QUICK=1`, or a run by
-//! `cargo test`, only shows that everything works.
+//! `BENCH_ROUNDS` and `BENCH_SECONDS` (for each case) set how long it takes, `BENCH_ONLY=memory;hot` (parts of names,
+//! separated by semicolons) leaves out the cases whose names have none of them, but for the floor's; `BENCH_QUICK=1`, or
+//! a run by `cargo test`, only shows that everything works. `BENCH_OTHER=name=HOST:PORT` (several separated by commas)
+//! measures other services that are running, in the same rounds and against the same floor.
 
 mod bars;
 mod cases;
@@ -62,13 +64,24 @@ fn main() -> anyhow::Result<()> {
         return floor::serve();
     }
     let scale = Scale::of_environment()?;
+    let only = env::var("BENCH_ONLY").unwrap_or_default();
+    let mut cases: Vec<_> = CASES
+        .iter()
+        .copied()
+        .filter(|case| case.is_wanted(&only))
+        .collect();
+    cases.extend(cases::others()?);
     let servers = Servers::start()?;
-    eprintln!("filling {} keys", scale.live_keys);
-    let bytes_per_key = servers.fill(scale.live_keys)?;
+    let bytes_per_key = if cases.iter().any(|case| case.needs_live_keys()) {
+        eprintln!("filling {} keys", scale.live_keys);
+        Some(servers.fill(scale.live_keys)?)
+    } else {
+        None
+    };
     let mut results = Results::default();
     let shows = std::io::stderr().is_terminal();
     for round in 1..=scale.rounds {
-        for case in CASES {
+        for case in &cases {
             if shows {
                 eprint!("\rround {round} of {}: {:<32}", scale.rounds, case.name);
             }
@@ -81,7 +94,7 @@ fn main() -> anyhow::Result<()> {
     if shows {
         eprint!("\r{:60}\r", "");
     }
-    print!("{}", table::of(&results));
-    print!("{}", bars::of(&results, bytes_per_key));
+    print!("{}", table::of(&cases, &results));
+    print!("{}", bars::of(&cases, &results, bytes_per_key));
     Ok(())
 }

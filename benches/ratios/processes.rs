@@ -150,6 +150,23 @@ pub(crate) fn redis(directory: &Path) -> anyhow::Result<Server> {
     Ok(Server { process, address })
 }
 
+/// Starts a collector that takes everything and keeps nothing. It ends with this program.
+pub(crate) fn collector() -> anyhow::Result<SocketAddr> {
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    thread::spawn(move || {
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            axum::serve(listener, axum::Router::new().fallback(async || ())).await
+        })
+    });
+    Ok(address)
+}
+
 /// Script calls that the Redis at `address` has run.
 pub(crate) fn script_calls(address: SocketAddr) -> anyhow::Result<u64> {
     let client = redis::Client::open(format!("redis://{address}"))?;

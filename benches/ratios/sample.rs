@@ -25,9 +25,14 @@ impl Results {
         self.0.entry(case).or_default().push(sample);
     }
 
+    /// The samples of a case; none when it was left out.
+    pub(crate) fn of(&self, case: &str) -> &[Sample] {
+        self.0.get(case).map_or(&[], Vec::as_slice)
+    }
+
     /// The median of one figure.
     pub(crate) fn median(&self, case: &str, figure: impl Fn(&Sample) -> f64) -> f64 {
-        middle(self.0[case].iter().map(figure).collect())
+        middle(self.of(case).iter().map(figure).collect())
     }
 
     /// The median of a figure's ratio to another case's, each within its round.
@@ -36,7 +41,7 @@ impl Results {
         (case, figure): (&str, impl Fn(&Sample) -> f64),
         (to, other): (&str, impl Fn(&Sample) -> f64),
     ) -> f64 {
-        let rounds = self.0[case].iter().zip(&self.0[to]);
+        let rounds = self.of(case).iter().zip(self.of(to));
         middle(
             rounds
                 .map(|(sample, to)| figure(sample) / other(to))
@@ -45,7 +50,11 @@ impl Results {
     }
 }
 
+/// No number when there are no values.
 fn middle(mut values: Vec<f64>) -> f64 {
+    if values.is_empty() {
+        return f64::NAN;
+    }
     values.sort_unstable_by(f64::total_cmp);
     let half = values.len() / 2;
     if values.len() % 2 == 1 {

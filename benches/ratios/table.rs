@@ -3,17 +3,17 @@
 use std::fmt::Write as _;
 
 use crate::{
-    cases::CASES,
+    cases::Case,
     sample::{Results, Sample},
 };
 
 /// The table. `x` stands for the ratio to the floor with as many calls in flight.
-pub(crate) fn of(results: &Results) -> String {
+pub(crate) fn of(cases: &[Case], results: &Results) -> String {
     let mut text = String::from(
         "| case, in flight | decisions/s | x | CPU us | x | redis us | x | p50 us | x | p99 us | x | p99.9 us |\n\
          |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
-    for case in CASES {
+    for case in cases {
         let floor = case.floor();
         let median = |figure: fn(&Sample) -> f64| results.median(case.name, figure);
         let ratio = |figure: fn(&Sample) -> f64, to: fn(&Sample) -> f64| {

@@ -5,7 +5,7 @@
 //! - remaining = `max(0, L - c)`; reset = retry = next = the time to the window's end
 //!
 //! The start is in the value, not in the key, so an older window never reopens when the clock steps back. A start
-//! more than W ahead of now is dropped: the clock had jumped forward. Twin: `lua/fixed_window.lua`.
+//! more than W ahead of now is dropped: the clock had jumped forward. Twin, without the answer: `lua/fixed_window.lua`.
 
 use super::{GRACE, MAX, Outcome, Refused, Source, given, taken};
 

@@ -5,7 +5,7 @@
 //! - remaining = `floor(((D - wait)*R - d)/P) + 1`, 0 when the delay is over D
 //! - retry = `delay - D`; reset = `wait + ceil(d/R)`
 //!
-//! As a meter (no D) a leaky bucket is a token bucket. Twin: `lua/leaky_bucket.lua`.
+//! As a meter (no D) a leaky bucket is a token bucket. Twin, without the answer: `lua/leaky_bucket.lua`.
 
 use super::{
     Outcome, Rate, Source,

@@ -1,9 +1,12 @@
 //! Pure integer arithmetic: no clock, no I/O.
 //!
 //! Each algorithm is one file with its formulas and one `take`; its twin in `lua/` has the same names and the same
-//! order of statements. What a call may do to a state: hits above 0 are charged if they are allowed, 0 looks and
-//! changes nothing, below 0 gives back what this counter holds, at most all of it. A refusal changes nothing, except
-//! where [`Refused::Counted`] says so.
+//! order of statements, up to the new state. The answer (remaining, reset, retry, next, delay) is worked out here alone,
+//! for both stores; the script takes several equal hits at once, where `take` is asked as many times.
+//!
+//! What a call may do to a state: hits above 0 are charged if they are allowed, 0 looks and changes nothing, below 0
+//! gives back what this counter holds, at most all of it. A refusal changes nothing, except where
+//! [`Refused::Counted`] says so.
 
 mod basis;
 pub mod debt;

@@ -6,8 +6,8 @@
 //! - retry(n) = `t_j + W - now`, j = `S + n - L` the oldest entries that have to go
 //!
 //! Expired entries leave when something is written, never on a peek or a refusal. Entries more than W ahead of now
-//! come from a clock that jumped forward and back, and are dropped by [`mend`]. Twin: `lua/sliding_log.lua`, where the
-//! log is a list in the store.
+//! come from a clock that jumped forward and back, and are dropped by [`mend`]. Twin, without the answer:
+//! `lua/sliding_log.lua`, where the log is a list in the store.
 
 use std::collections::VecDeque;
 

@@ -10,7 +10,7 @@
 //!
 //! Where `L*W` or `p*W` would pass 2^53, time is counted in ticks of u microseconds, `u = ceil(W / M)` with
 //! `M = floor(MAX / max(L, p))`: W in ticks rounds down, w rounds up and is at most W, so a coarse tick refuses
-//! a little longer and never admits more. Twin: `lua/sliding_window.lua`.
+//! a little longer and never admits more. Twin, without the answer: `lua/sliding_window.lua`.
 
 use super::{GRACE, MAX, Outcome, Source, given, taken};
 

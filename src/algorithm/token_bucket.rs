@@ -4,7 +4,7 @@
 //! - remaining = `K - ceil(d/P)`
 //! - retry(n) = `wait + ceil((d + n*P - K*P)/R)`; reset = `wait + ceil(d/R)`
 //!
-//! wait is how far the state is ahead of a clock that stepped back. Twin: `lua/token_bucket.lua`.
+//! wait is how far the state is ahead of a clock that stepped back. Twin, without the answer: `lua/token_bucket.lua`.
 
 use super::{
     Outcome, Rate, Source,

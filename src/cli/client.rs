@@ -27,6 +27,11 @@ pub(super) struct Tls {
 }
 
 impl Tls {
+    /// Speak TLS to every address?
+    pub(super) const fn is_asked_for(&self) -> bool {
+        self.grpc_use_tls
+    }
+
     fn config(&self) -> anyhow::Result<ClientTlsConfig> {
         let read = |path: &PathBuf| {
             fs::read(path).with_context(|| format!("cannot read {}", path.display()))

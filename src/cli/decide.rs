@@ -38,7 +38,7 @@ Examples:
 Called as ratelimit_client it takes the flags of envoyproxy/ratelimit's client: -dial_string, -domain, -descriptors,
 -grpc-use-tls, -grpc-server-ca-file, -grpc-cert-file, -grpc-key-file.")]
 pub(super) struct Args {
-    /// Address of the gRPC port
+    /// Address of the gRPC port; also unix:///path and https://host:port
     #[arg(
         long,
         alias = "dial_string",

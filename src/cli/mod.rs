@@ -13,7 +13,7 @@ use std::{ffi::OsString, io, process::ExitCode};
 
 use clap::{CommandFactory as _, Parser};
 
-use crate::settings::{self, Checked, check};
+use crate::settings::{self, Checked, Mistakes, check};
 
 /// Where a clone of the project has its example rules.
 const QUICKSTART: &str = "examples/quickstart";
@@ -66,8 +66,37 @@ enum Command {
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments = reference::as_ours(arguments.into_iter().collect());
     let command = settings::without_empty(Palang::command());
-    match check::<Palang>(command, &arguments) {
-        Checked::Good(palang) => match palang.command {
+    let (palang, mistakes) = match check::<Palang>(command, &arguments) {
+        Checked::Parsed {
+            parsed,
+            given,
+            refused: mut mistakes,
+        } => {
+            if let Command::Serve(args) = &parsed.command {
+                mistakes.extend(args.mistakes(&given));
+            }
+            (Some(parsed), mistakes)
+        }
+        Checked::Refused(mistakes) => (None, mistakes),
+        Checked::Other(error) => {
+            // Where it cannot be printed there is nobody to read it.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
+        }
+    };
+    match palang {
+        Some(palang) if mistakes.is_empty() => palang.run(),
+        _ => {
+            let mistakes = Mistakes(mistakes);
+            eprint!("palang: these settings cannot be used:\n{mistakes}");
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+impl Palang {
+    fn run(self) -> ExitCode {
+        match self.command {
             Command::Serve(args) => serve::run(*args),
             Command::Quickstart => run(["palang", "serve", "--rules", QUICKSTART].map(Into::into)),
             Command::Check(args) => check::run(&args, &mut io::stdout()).unwrap_or_else(|cause| {
@@ -82,15 +111,6 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
                 print!("{}", settings::document());
                 ExitCode::SUCCESS
             }
-        },
-        Checked::Bad(mistakes) => {
-            eprint!("palang: these settings cannot be used:\n{mistakes}");
-            ExitCode::from(USAGE)
-        }
-        Checked::Other(error) => {
-            // Where it cannot be printed there is nobody to read it.
-            let _ = error.print();
-            ExitCode::from(if error.use_stderr() { USAGE } else { 0 })
         }
     }
 }

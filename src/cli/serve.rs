@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use crate::{
     app,
-    settings::{Mistake, Mistakes, Settings, Unsupported},
+    settings::{Given, Mistake, Settings, Unsupported},
     telemetry::logs,
 };
 
@@ -23,13 +23,17 @@ pub(super) struct Args {
     settings: Settings,
 }
 
+impl Args {
+    /// Everything that keeps a start by these from what they ask for, but for values that were refused.
+    pub(super) fn mistakes(&self, given: &Given) -> Vec<Mistake> {
+        let mut mistakes = Unsupported::in_environment().fatal;
+        mistakes.extend(self.settings.mistakes(given));
+        mistakes
+    }
+}
+
 pub(super) fn run(args: Args) -> ExitCode {
     let unsupported = Unsupported::in_environment();
-    if !unsupported.fatal.is_empty() {
-        let mistakes = Mistakes(unsupported.fatal);
-        eprint!("palang: these settings cannot be used:\n{mistakes}");
-        return ExitCode::from(super::USAGE);
-    }
     if let Err(cause) = logs::start(args.settings.log) {
         eprintln!("palang: cannot start the log: {cause}");
         return ExitCode::FAILURE;

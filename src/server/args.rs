@@ -36,6 +36,10 @@ pub struct Args {
     /// Debug port; 0 lets the system choose.
     #[arg(long, env = "DEBUG_PORT", default_value = "6070", value_parser = go_values::port)]
     pub debug_port: u16,
+    /// Have a metrics port; false opens none. Without it there is one, beside statsd too, but not with DISABLE_STATS
+    #[arg(long, env = "USE_PROMETHEUS", value_parser = go_values::boolean, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true")]
+    pub use_prometheus: Option<bool>,
     /// Address of the metrics port.
     #[arg(long, env = "PROMETHEUS_ADDR", default_value = ":9090", value_parser = go_values::address)]
     pub prometheus_addr: Address,

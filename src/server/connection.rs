@@ -23,7 +23,7 @@ use tokio::{
 };
 use tower::Service;
 
-use super::{drain::Drain, flood::Flood, socket::Socket, tls::Tls, unary::Body};
+use super::{calm::Calm, drain::Drain, flood::Flood, socket::Socket, tls::Tls, unary::Body};
 use crate::time::jittered;
 
 /// Time a connection has to send its first byte.
@@ -35,6 +35,9 @@ const HEAD: Duration = Duration::from_secs(60);
 /// Time a connection without calls gets to close by itself when the process stops. An honest client needs a round
 /// trip; one that never spoke, or stopped answering, must not hold the stop up.
 const LINGER: Duration = Duration::from_millis(500);
+
+/// Time to tell a client why it is cut off.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// Interval of the pings that find peers which vanished without a word, and the time they have to answer.
 const PING: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(20));
@@ -100,7 +103,7 @@ async fn grpc_over<S>(
         .keep_alive_interval(PING.0)
         .keep_alive_timeout(PING.1)
         .serve_connection(
-            TokioIo::new(stream),
+            TokioIo::new(Calm::new(stream, busy.flood())),
             TowerToHyperService::new(Counted {
                 service,
                 busy: busy.clone(),
@@ -132,8 +135,8 @@ pub(super) async fn http(stream: Socket, service: axum::Router, drain: &Drain) {
         service,
         busy: busy.clone(),
     };
-    let connection =
-        builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+    let stream = TokioIo::new(Calm::new(stream, busy.flood()));
+    let connection = builder.serve_connection(stream, TowerToHyperService::new(service));
     drive(connection, &busy, None, drain).await;
 }
 
@@ -177,11 +180,15 @@ async fn drive<C: GracefulConnection>(connection: C, busy: &Busy, age: Option<Ag
         }
     };
     tokio::select! {
-        _ended = connection.as_mut() => return,
+        // First: the flood ends the connection.
+        biased;
         () = busy.0.flood.seen() => {
             tracing::warn!("a connection that does little but reset its calls is closed");
+            // Nothing more is read. What it still says is why.
+            let _ = timeout(LAST_WORDS, connection).await;
             return;
         }
+        _ended = connection.as_mut() => return,
         () = drain.begun() => {}
         () = old => {}
     }
@@ -212,10 +219,14 @@ struct Busy(Arc<Calls>);
 struct Calls {
     in_flight: AtomicUsize,
     answered: AtomicUsize,
-    flood: Flood,
+    flood: Arc<Flood>,
 }
 
 impl Busy {
+    fn flood(&self) -> Arc<Flood> {
+        Arc::clone(&self.0.flood)
+    }
+
     fn begin(&self) -> InFlight {
         self.0.in_flight.fetch_add(1, Ordering::Relaxed);
         InFlight {

@@ -6,7 +6,7 @@
 use std::{
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -23,6 +23,7 @@ const WINDOW: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(super) struct Flood {
     window: Mutex<Option<Window>>,
+    is_seen: AtomicBool,
     seen: Notify,
 }
 
@@ -52,8 +53,14 @@ impl Flood {
         let few = answered.swap(0, Ordering::Relaxed) * 10 < open.resets;
         *open = fresh();
         if quick && few {
+            self.is_seen.store(true, Ordering::Relaxed);
             self.seen.notify_one();
         }
+    }
+
+    /// Was there one?
+    pub(super) fn is_seen(&self) -> bool {
+        self.is_seen.load(Ordering::Relaxed)
     }
 
     /// Waits for a flood.

@@ -12,11 +12,11 @@ use axum::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::CONTENT_TYPE};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use tokio::time::timeout;
 
 use super::{
     answer::{Answers, Refusal},
     bounds::Bound,
+    drain::Drain,
     headers::Header,
     health::Readiness,
     json,
@@ -36,12 +36,32 @@ const ERROR: HeaderName = HeaderName::from_static("x-palang-error");
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-/// What the HTTP port serves.
-pub(super) fn router<S: Store + 'static>(answers: Arc<Answers<S>>, readiness: Readiness) -> Router {
+/// What `/json` needs.
+#[derive(Debug)]
+struct Deciding<S> {
+    answers: Arc<Answers<S>>,
+    drain: Drain,
+}
+
+impl<S> Clone for Deciding<S> {
+    fn clone(&self) -> Self {
+        Self {
+            answers: Arc::clone(&self.answers),
+            drain: self.drain.clone(),
+        }
+    }
+}
+
+/// What the HTTP port serves, until `drain` begins.
+pub(super) fn router<S: Store + 'static>(
+    answers: Arc<Answers<S>>,
+    readiness: Readiness,
+    drain: Drain,
+) -> Router {
     Router::new()
         // The reference takes any method. A question that counts is no GET: 405, by the router.
         .route("/json", post(decide::<S>))
-        .with_state(answers)
+        .with_state(Deciding { answers, drain })
         .route(
             "/healthcheck",
             any(healthcheck).with_state(readiness.clone()),
@@ -73,7 +93,7 @@ async fn livez() -> &'static str {
 }
 
 async fn decide<S: Store + 'static>(
-    State(answers): State<Arc<Answers<S>>>,
+    State(Deciding { answers, drain }): State<Deciding<S>>,
     fields: HeaderMap,
     body: Body,
 ) -> Response {
@@ -82,7 +102,7 @@ async fn decide<S: Store + 'static>(
     let mut trace = settings
         .metrics
         .trace(|name| fields.get(name)?.to_str().ok());
-    let body = match read(body, settings.bounds.max_message_size).await {
+    let body = match read(body, settings.bounds.max_message_size, &drain).await {
         Ok(body) => body,
         Err(unread) => {
             let bound = match unread {
@@ -160,13 +180,13 @@ impl Unread {
     }
 }
 
-async fn read(body: Body, most: usize) -> Result<Bytes, Unread> {
+async fn read(body: Body, most: usize, drain: &Drain) -> Result<Bytes, Unread> {
     let body = Limited::new(body, most);
-    match timeout(BODY_TIMEOUT, body.collect()).await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(cause)) if cause.is::<LengthLimitError>() => Err(Unread::TooLarge),
-        Ok(Err(_)) => Err(Unread::Broken),
-        Err(_) => Err(Unread::TooSlow),
+    match drain.arrival(BODY_TIMEOUT, body.collect()).await {
+        Some(Ok(collected)) => Ok(collected.to_bytes()),
+        Some(Err(cause)) if cause.is::<LengthLimitError>() => Err(Unread::TooLarge),
+        Some(Err(_)) => Err(Unread::Broken),
+        None => Err(Unread::TooSlow),
     }
 }
 

@@ -10,13 +10,13 @@ use std::{
 use futures_util::future::{BoxFuture, FutureExt as _};
 use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
-use tokio::time::timeout;
 use tonic::{Status, service::Routes};
 use tower::{Service, ServiceExt as _};
 
 use super::{
     answer::{Answers, Refusal},
     bounds::Bound,
+    drain::Drain,
     health::HealthService,
     unary::{self, Body, Unreadable},
 };
@@ -38,6 +38,7 @@ const RECEIVE: Duration = Duration::from_secs(10);
 pub(super) struct Grpc<S> {
     answers: Arc<Answers<S>>,
     others: Routes,
+    drain: Drain,
 }
 
 impl<S> Clone for Grpc<S> {
@@ -45,18 +46,20 @@ impl<S> Clone for Grpc<S> {
         Self {
             answers: Arc::clone(&self.answers),
             others: self.others.clone(),
+            drain: self.drain.clone(),
         }
     }
 }
 
 impl<S: Store + 'static> Grpc<S> {
-    /// The decisions of `answers`, health and reflection.
+    /// The decisions of `answers`, health and reflection, until `drain` begins.
     ///
     /// # Errors
     /// When the descriptors that reflection serves do not decode, which would be a broken build.
     pub(super) fn new(
         answers: Arc<Answers<S>>,
         health: HealthService,
+        drain: Drain,
     ) -> Result<Self, tonic_reflection::server::Error> {
         let reflection = || {
             tonic_reflection::server::Builder::configure()
@@ -68,6 +71,7 @@ impl<S: Store + 'static> Grpc<S> {
                 .add_service(reflection().build_v1()?)
                 .add_service(reflection().build_v1alpha()?)
                 .prepare(),
+            drain,
         })
     }
 }
@@ -91,26 +95,37 @@ impl<S: Store + 'static> Service<Request<Incoming>> for Grpc<S> {
             let trace = answers.settings().metrics.trace(header);
             // The head is dropped here, and so is no part of a future that is moved about.
             let body = request.into_body();
-            return async move { Ok(should_rate_limit(&answers, body, deadline, trace).await) }
-                .boxed();
+            let drain = self.drain.clone();
+            return async move {
+                Ok(should_rate_limit(&answers, body, &drain, deadline, trace).await)
+            }
+            .boxed();
         }
         let others = self.others.clone();
         let answer = others.oneshot(request.map(tonic::body::Body::new));
-        async move { Ok(answer.await?.map(Body::Tonic)) }.boxed()
+        let drain = self.drain.clone();
+        async move {
+            // What takes time here is a message that does not come.
+            match drain.arrival(RECEIVE, answer).await {
+                Some(answer) => Ok(answer?.map(Body::Tonic)),
+                None => Ok(Unreadable::TooSlow.status(0).into_http()),
+            }
+        }
+        .boxed()
     }
 }
 
 async fn should_rate_limit<S: Store>(
     answers: &Answers<S>,
     body: Incoming,
+    drain: &Drain,
     deadline: Deadline,
     mut trace: Trace,
 ) -> Response<Body> {
     let settings = answers.settings();
     let most = settings.bounds.max_message_size;
-    let read = timeout(RECEIVE, unary::read(body, most))
-        .await
-        .unwrap_or(Err(Unreadable::TooSlow));
+    let read = drain.arrival(RECEIVE, unary::read(body, most)).await;
+    let read = read.unwrap_or(Err(Unreadable::TooSlow));
     let message = match read {
         Ok(message) => message,
         Err(unreadable) => {

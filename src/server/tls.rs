@@ -4,8 +4,7 @@
 mod clients;
 
 use std::{
-    fs, io,
-    path::{Path, PathBuf},
+    fs,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -74,38 +73,30 @@ fn names(text: &str) -> Result<Names, Malformed> {
         .map_err(|_| Malformed::new("expected DNS names or IP addresses, separated by commas"))
 }
 
-/// Why certificates cannot be used. Never says what is in a file.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// A setting that has to be there.
-    #[error("{0} is not set")]
-    Missing(&'static str),
-    /// A file that cannot be read.
-    #[error("{setting}: {}: {cause}", path.display())]
-    Unreadable {
-        /// The setting.
-        setting: &'static str,
-        /// The file it names.
-        path: PathBuf,
-        /// What the system says.
-        cause: io::Error,
-    },
-    /// A file without what should be in it.
-    #[error("{setting}: {}: no {what} in PEM form", path.display())]
-    Empty {
-        /// The setting.
-        setting: &'static str,
-        /// The file it names.
-        path: PathBuf,
-        /// What is missed.
-        what: &'static str,
-    },
-    /// A certificate and a key that do not belong together, or something that is not allowed.
-    #[error("GRPC_SERVER_TLS_CERT, GRPC_SERVER_TLS_KEY: {0}")]
-    Pair(rustls::Error),
-    /// Authorities that are none.
-    #[error("GRPC_CLIENT_TLS_CACERT: {0}")]
-    Authorities(String),
+/// Why a file cannot be used. Never says what is in it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{setting}: {reason}")]
+pub struct TlsError {
+    /// The setting that names it; two where they do not go together.
+    pub setting: &'static str,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// Why certificates cannot be used: everything that is wrong with them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsErrors(pub Vec<TlsError>);
+
+impl std::error::Error for TlsErrors {}
+
+impl std::fmt::Display for TlsErrors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (number, error) in self.0.iter().enumerate() {
+            let before = if number == 0 { "" } else { "; " };
+            write!(f, "{before}{error}")?;
+        }
+        Ok(())
+    }
 }
 
 /// What the gRPC port shows its clients, and asks of them.
@@ -122,9 +113,24 @@ pub struct Tls {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Files {
-    certificate: Vec<u8>,
-    key: Vec<u8>,
-    authorities: Option<Vec<u8>>,
+    certificate: Read,
+    key: Read,
+    authorities: Option<Read>,
+}
+
+type Read = Result<Vec<u8>, TlsError>;
+
+impl TlsArgs {
+    /// Everything that is wrong with the files, where TLS is asked for.
+    pub fn check(&self) -> Vec<TlsError> {
+        if !self.grpc_server_use_tls {
+            return Vec::new();
+        }
+        match config(self, &Files::read(self)) {
+            Ok(_) => Vec::new(),
+            Err(TlsErrors(wrong)) => wrong,
+        }
+    }
 }
 
 impl Tls {
@@ -132,7 +138,7 @@ impl Tls {
     ///
     /// # Errors
     /// What keeps them from being used.
-    pub fn load(args: &TlsArgs, metrics: Arc<Metrics>) -> Result<Option<Arc<Self>>, TlsError> {
+    pub fn load(args: &TlsArgs, metrics: Arc<Metrics>) -> Result<Option<Arc<Self>>, TlsErrors> {
         if !args.grpc_server_use_tls {
             if !args.grpc_server_tls_cert.is_empty() || !args.grpc_client_tls_cacert.is_empty() {
                 tracing::warn!("gRPC is served without TLS: GRPC_SERVER_USE_TLS is not set");
@@ -144,7 +150,7 @@ impl Tls {
                 "GRPC_CLIENT_TLS_SAN checks nobody without GRPC_CLIENT_TLS_CACERT: clients need no certificate"
             );
         }
-        let files = Files::read(args)?;
+        let files = Files::read(args);
         let config = config(args, &files)?;
         Ok(Some(Arc::new(Self {
             args: args.clone(),
@@ -157,18 +163,15 @@ impl Tls {
 
     /// Takes up what the files hold now, if it is something new.
     pub fn reload(&self) {
-        let read = Files::read(&self.args);
-        let loaded = match read {
-            Ok(files) => {
-                let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-                if *seen == files {
-                    return;
-                }
-                let loaded = config(&self.args, &files);
-                *seen = files;
-                loaded
+        let files = Files::read(&self.args);
+        let loaded = {
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            if *seen == files {
+                return;
             }
-            Err(cause) => Err(cause),
+            let loaded = config(&self.args, &files);
+            *seen = files;
+            loaded
         };
         match loaded {
             Ok(config) => {
@@ -222,72 +225,80 @@ impl Tls {
 }
 
 impl Files {
-    fn read(args: &TlsArgs) -> Result<Self, TlsError> {
+    fn read(args: &TlsArgs) -> Self {
         let file = |setting, path: &str| {
             if path.is_empty() {
-                return Err(TlsError::Missing(setting));
+                return Err(wrong(setting, "is not set, and GRPC_SERVER_USE_TLS is"));
             }
-            fs::read(path).map_err(|cause| TlsError::Unreadable {
-                setting,
-                path: path.into(),
-                cause,
-            })
+            fs::read(path).map_err(|cause| wrong(setting, format_args!("{path}: {cause}")))
         };
-        Ok(Self {
-            certificate: file("GRPC_SERVER_TLS_CERT", &args.grpc_server_tls_cert)?,
-            key: file("GRPC_SERVER_TLS_KEY", &args.grpc_server_tls_key)?,
-            authorities: if args.grpc_client_tls_cacert.is_empty() {
-                None
-            } else {
-                Some(file(
-                    "GRPC_CLIENT_TLS_CACERT",
-                    &args.grpc_client_tls_cacert,
-                )?)
-            },
-        })
+        let authorities = &args.grpc_client_tls_cacert;
+        Self {
+            certificate: file(CERTIFICATE, &args.grpc_server_tls_cert),
+            key: file(KEY, &args.grpc_server_tls_key),
+            authorities: (!authorities.is_empty()).then(|| file(AUTHORITIES, authorities)),
+        }
     }
 }
 
-fn config(args: &TlsArgs, files: &Files) -> Result<Arc<ServerConfig>, TlsError> {
+const CERTIFICATE: &str = "GRPC_SERVER_TLS_CERT";
+const KEY: &str = "GRPC_SERVER_TLS_KEY";
+const AUTHORITIES: &str = "GRPC_CLIENT_TLS_CACERT";
+
+fn wrong(setting: &'static str, reason: impl std::fmt::Display) -> TlsError {
+    TlsError {
+        setting,
+        reason: reason.to_string(),
+    }
+}
+
+fn config(args: &TlsArgs, files: &Files) -> Result<Arc<ServerConfig>, TlsErrors> {
     let provider = Arc::new(crypto::ring::default_provider());
-    let chain = certificates(&files.certificate).ok_or_else(|| TlsError::Empty {
-        setting: "GRPC_SERVER_TLS_CERT",
-        path: Path::new(&args.grpc_server_tls_cert).into(),
-        what: "certificate",
-    })?;
-    let key = PrivateKeyDer::from_pem_slice(&files.key).map_err(|_| TlsError::Empty {
-        setting: "GRPC_SERVER_TLS_KEY",
-        path: Path::new(&args.grpc_server_tls_key).into(),
-        what: "private key",
-    })?;
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(TlsError::Pair)?;
-    let builder = match &files.authorities {
-        None => builder.with_no_client_auth(),
-        Some(authorities) => {
-            let verifier = clients(args, authorities, provider)?;
-            builder.with_client_cert_verifier(verifier)
+    let chain = chain(&files.certificate, CERTIFICATE, &args.grpc_server_tls_cert);
+    let key = files.key.clone().and_then(|pem| {
+        PrivateKeyDer::from_pem_slice(&pem).map_err(|_| {
+            let path = &args.grpc_server_tls_key;
+            wrong(KEY, format_args!("{path}: no private key in PEM form"))
+        })
+    });
+    let verifier = files
+        .authorities
+        .as_ref()
+        .map(|authorities| clients(args, authorities, Arc::clone(&provider)))
+        .transpose();
+    let (chain, key, verifier) = match (chain, key, verifier) {
+        (Ok(chain), Ok(key), Ok(verifier)) => (chain, key, verifier),
+        (chain, key, verifier) => {
+            let all = [chain.err(), key.err(), verifier.err()];
+            return Err(TlsErrors(all.into_iter().flatten().collect()));
         }
     };
-    let mut config = builder
-        .with_single_cert(chain, key)
-        .map_err(TlsError::Pair)?;
+    // Certificate and key do not belong together, or are of a kind that is not allowed.
+    let pair = |cause: rustls::Error| {
+        TlsErrors(vec![wrong(
+            "GRPC_SERVER_TLS_CERT, GRPC_SERVER_TLS_KEY",
+            cause,
+        )])
+    };
+    let builder = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(pair)?;
+    let builder = match verifier {
+        None => builder.with_no_client_auth(),
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(pair)?;
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(Arc::new(config))
 }
 
 fn clients(
     args: &TlsArgs,
-    authorities: &[u8],
+    authorities: &Read,
     provider: Arc<crypto::CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    let certificates = certificates(authorities).ok_or_else(|| TlsError::Empty {
-        setting: "GRPC_CLIENT_TLS_CACERT",
-        path: Path::new(&args.grpc_client_tls_cacert).into(),
-        what: "certificate",
-    })?;
-    let refused = |cause: &dyn std::fmt::Display| TlsError::Authorities(cause.to_string());
+    let certificates = chain(authorities, AUTHORITIES, &args.grpc_client_tls_cacert)?;
+    let refused = |cause: &dyn std::fmt::Display| wrong(AUTHORITIES, cause);
     let mut roots = RootCertStore::empty();
     for certificate in certificates {
         roots.add(certificate).map_err(|cause| refused(&cause))?;
@@ -302,8 +313,15 @@ fn clients(
     Ok(Arc::new(clients::Named::new(verifier, names.clone())))
 }
 
-/// Every certificate of a file; `None` when there is none, or one of them is broken.
-fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
+/// Every certificate of the file at `path`, which is all certificates.
+fn chain(
+    read: &Read,
+    setting: &'static str,
+    path: &str,
+) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let pem = read.as_ref().map_err(Clone::clone)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    all.ok().filter(|all| !all.is_empty())
+    all.ok()
+        .filter(|all| !all.is_empty())
+        .ok_or_else(|| wrong(setting, format_args!("{path}: no certificate in PEM form")))
 }

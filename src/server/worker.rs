@@ -227,14 +227,14 @@ fn run<S: Store + 'static>(
             serving.readiness.clone(),
             Arc::clone(&serving.answers.metrics),
         );
-        let grpc = match Grpc::new(Arc::clone(&answers), health) {
+        let grpc = match Grpc::new(Arc::clone(&answers), health, serving.drain.clone()) {
             Ok(grpc) => grpc,
             Err(cause) => {
                 let _ = started.send(Err(io::Error::other(cause)));
                 return;
             }
         };
-        let http = http::router(answers, serving.readiness.clone());
+        let http = http::router(answers, serving.readiness.clone(), serving.drain.clone());
         let _ = started.send(Ok(()));
         serve(serving, &grpc, &http, incoming).await;
     });

@@ -3,46 +3,97 @@
 use std::{ffi::OsString, fmt};
 
 use clap::{
-    Command, FromArgMatches,
+    ArgMatches, Command, FromArgMatches,
     error::{ContextKind, ContextValue, ErrorKind},
+    parser::ValueSource,
 };
 
-/// A value that was refused.
+/// A setting that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// The environment variable or flag.
+    /// The environment variable or flag; several, with commas between, where they do not go together.
     pub setting: String,
-    /// The value; never that of a secret, which is never refused.
-    pub value: String,
-    /// What is allowed.
+    /// The value, where it is the value that is wrong; never that of a secret.
+    pub value: Option<String>,
+    /// What is allowed, or what is wrong.
     pub allowed: String,
 }
 
-/// Every value that was refused.
+impl Mistake {
+    /// One about what is never shown, or that no single value makes.
+    pub(super) fn of(setting: impl Into<String>, wrong: impl fmt::Display) -> Self {
+        Self {
+            setting: setting.into(),
+            value: None,
+            allowed: wrong.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            setting,
+            value,
+            allowed,
+        } = self;
+        match value {
+            Some(value) => write!(f, "{setting}: {value:?} is not allowed: {allowed}"),
+            None => write!(f, "{setting}: {allowed}"),
+        }
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+/// Everything that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistakes(pub Vec<Mistake>);
 
 impl fmt::Display for Mistakes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Mistake {
-            setting,
-            value,
-            allowed,
-        } in &self.0
-        {
-            writeln!(f, "{setting}: {value:?} is not allowed: {allowed}")?;
-        }
-        Ok(())
+        self.0
+            .iter()
+            .try_for_each(|mistake| writeln!(f, "{mistake}"))
+    }
+}
+
+/// The variables of the settings that somebody gave, by a flag or in the environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    variables: Vec<String>,
+    refused: Vec<String>,
+}
+
+impl Given {
+    /// Those that were given, in the order of the settings; the refused ones last.
+    pub(super) fn variables(&self) -> impl Iterator<Item = &str> {
+        self.variables
+            .iter()
+            .chain(&self.refused)
+            .map(String::as_str)
+    }
+
+    /// Whether a value was given for this one and could not be used.
+    pub(super) fn refused(&self, variable: &str) -> bool {
+        self.refused.iter().any(|refused| refused == variable)
     }
 }
 
 /// What came of a command line.
 #[derive(Debug)]
 pub enum Checked<T> {
-    /// All is well.
-    Good(T),
-    /// Values were refused.
-    Bad(Mistakes),
+    /// It could be parsed, but for values that were refused: for each of them the default is there.
+    Parsed {
+        /// What it says.
+        parsed: T,
+        /// Which settings it gives.
+        given: Given,
+        /// The values that were refused.
+        refused: Vec<Mistake>,
+    },
+    /// Values were refused, and without them nothing can be parsed.
+    Refused(Vec<Mistake>),
     /// Something else: help, or a command line that makes no sense.
     Other(clap::Error),
 }
@@ -69,24 +120,31 @@ pub fn without_empty(mut command: Command) -> Command {
 
 /// Parses `arguments` by `command`, collecting every value that is refused, in the order of the settings.
 pub fn check<T: FromArgMatches>(mut command: Command, arguments: &[OsString]) -> Checked<T> {
-    let mut mistakes = Vec::new();
+    let mut refused = Vec::new();
+    let mut given = Given::default();
     let mut arguments = arguments.to_vec();
     loop {
         let error = match command.try_get_matches_from_mut(&arguments) {
-            Ok(matches) if mistakes.is_empty() => {
-                return match T::from_arg_matches(&matches) {
-                    Ok(parsed) => Checked::Good(parsed),
-                    Err(error) => Checked::Other(error),
-                };
+            Ok(matches) => {
+                collect_given(&command, &matches, &mut given.variables);
+                match T::from_arg_matches(&matches) {
+                    Ok(parsed) => {
+                        return Checked::Parsed {
+                            parsed,
+                            given,
+                            refused,
+                        };
+                    }
+                    Err(error) => error,
+                }
             }
-            Ok(_) => return Checked::Bad(Mistakes(mistakes)),
             Err(error) => error,
         };
-        let Some((argument, value)) = refused(&error) else {
-            return if mistakes.is_empty() {
+        let Some((argument, value)) = refusal(&error) else {
+            return if refused.is_empty() {
                 Checked::Other(error)
             } else {
-                Checked::Bad(Mistakes(mistakes))
+                Checked::Refused(refused)
             };
         };
         let Some(known) = find(&command, &argument) else {
@@ -95,27 +153,49 @@ pub fn check<T: FromArgMatches>(mut command: Command, arguments: &[OsString]) ->
         let allowed =
             std::error::Error::source(&error).map_or_else(String::new, ToString::to_string);
         let flag = format!("--{}", known.long);
-        let given = arguments
+        let at = arguments
             .iter()
             .position(|given| is_flag(&given.to_string_lossy(), &flag));
-        mistakes.push(Mistake {
-            setting: match (given, known.variable) {
+        given.refused.extend(known.variable.clone());
+        refused.push(Mistake {
+            setting: match (at, known.variable) {
                 (None, Some(variable)) => variable,
                 _ => flag,
             },
-            value,
+            value: Some(value),
             allowed,
         });
         // Parsing stops at the first mistake: take it out and go on.
-        match given {
+        match at {
             Some(position) => take_out(&mut arguments, position),
             None => command = without_variable(command, &known.id),
         }
     }
 }
 
+/// The variables of what `matches` has from a flag or from the environment.
+fn collect_given(command: &Command, matches: &ArgMatches, given: &mut Vec<String>) {
+    for argument in command.get_arguments() {
+        let from = matches.value_source(argument.get_id().as_str());
+        let variable = argument.get_env().and_then(|variable| variable.to_str());
+        if let Some(variable) = variable
+            && matches!(
+                from,
+                Some(ValueSource::CommandLine | ValueSource::EnvVariable)
+            )
+        {
+            given.push(variable.to_owned());
+        }
+    }
+    if let Some((name, matches)) = matches.subcommand()
+        && let Some(command) = command.find_subcommand(name)
+    {
+        collect_given(command, matches, given);
+    }
+}
+
 /// The setting and value an error is about, when it is about one.
-fn refused(error: &clap::Error) -> Option<(String, String)> {
+fn refusal(error: &clap::Error) -> Option<(String, String)> {
     if !matches!(
         error.kind(),
         ErrorKind::ValueValidation | ErrorKind::InvalidValue
@@ -212,27 +292,38 @@ mod tests {
 
     #[test]
     fn every_mistake_is_told_at_once() {
-        let Checked::Bad(mistakes) = run(&["demo", "--port", "x", "--wait=10"]) else {
-            panic!("both are wrong");
+        let Checked::Parsed {
+            parsed,
+            given,
+            refused,
+        } = run(&["demo", "--port", "x", "--wait=10"])
+        else {
+            panic!("the rest can be parsed");
         };
-        let settings: Vec<_> = mistakes
-            .0
+        let settings: Vec<_> = refused
             .iter()
-            .map(|mistake| (mistake.setting.as_str(), mistake.value.as_str()))
+            .map(|mistake| (mistake.setting.as_str(), mistake.value.as_deref()))
             .collect();
-        assert_eq!(settings, [("--port", "x"), ("--wait", "10")]);
-        assert!(
-            mistakes.to_string().contains("expected a port"),
-            "{mistakes}"
-        );
+        assert_eq!(settings, [("--port", Some("x")), ("--wait", Some("10"))]);
+        let text = Mistakes(refused).to_string();
+        assert!(text.contains("expected a port"), "{text}");
+        assert_eq!((parsed.port, parsed.wait.as_secs()), (1, 1));
+        assert!(given.refused("PALANG_TEST_PORT") && given.refused("PALANG_TEST_WAIT"));
     }
 
     #[test]
     fn what_is_right_is_parsed() {
-        let Checked::Good(demo) = run(&["demo", "--port=7"]) else {
+        let Checked::Parsed {
+            parsed,
+            given,
+            refused,
+        } = run(&["demo", "--port=7"])
+        else {
             panic!("nothing is wrong");
         };
-        assert_eq!((demo.port, demo.wait.as_secs()), (7, 1));
+        assert_eq!((parsed.port, parsed.wait.as_secs()), (7, 1));
+        assert_eq!(refused, []);
+        assert_eq!(given.variables().collect::<Vec<_>>(), ["PALANG_TEST_PORT"]);
         assert!(matches!(run(&["demo", "--nonsense"]), Checked::Other(_)));
     }
 }

@@ -8,9 +8,10 @@ mod rules;
 mod servers;
 mod stop;
 mod store;
+mod together;
 mod unsupported;
 
-pub use collect::{Checked, Mistake, Mistakes, check, without_empty};
+pub use collect::{Checked, Given, Mistake, Mistakes, check, without_empty};
 pub use document::document;
 pub use failure::FailureArgs;
 pub use rules::RulesArgs;
@@ -24,7 +25,7 @@ use crate::{
     go_values,
     rules::Modes,
     server,
-    telemetry::{logs, metrics, statsd, traces},
+    telemetry::{logs, metrics, otlp, statsd, traces},
 };
 
 /// Settings of the process.
@@ -52,6 +53,9 @@ pub struct Settings {
     /// The traces.
     #[command(flatten)]
     pub traces: traces::Args,
+    /// The collectors.
+    #[command(flatten)]
+    pub otlp: otlp::Args,
     /// The statsd receiver.
     #[command(flatten)]
     pub statsd: statsd::Args,
@@ -91,6 +95,13 @@ impl ModeArgs {
             all_or_nothing: self.stop_cache_key_increment_when_overlimit,
             on_store_failure,
         }
+    }
+}
+
+impl Settings {
+    /// Whether there is a metrics port. As in the reference DISABLE_STATS wins over everything else.
+    pub fn scraped(&self) -> bool {
+        self.server.use_prometheus.unwrap_or(true) && !self.statsd.disable_stats
     }
 }
 

@@ -120,12 +120,13 @@ pub(super) const THEIRS: &[Theirs] = &[
     differs(
         "DISABLE_STATS",
         "false",
-        "nothing is sent; the metrics port answers whoever asks it",
+        "as there it wins over all others: nothing is sent, and no metrics port is open",
     ),
     differs(
         "USE_PROMETHEUS",
         "false",
-        "the metrics port is always there, beside statsd too; false only says that nobody scrapes it",
+        "the metrics port is there unless this is false, beside statsd too: a dashboard that read it goes on, and one \
+         that read statsd may change over",
     ),
     same("PROMETHEUS_ADDR", ":9090"),
     same("PROMETHEUS_PATH", "/metrics"),

@@ -5,8 +5,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::ensure;
-
+use super::collect::Mistake;
 use crate::{
     go_values::{self, Malformed},
     secret::Secret,
@@ -135,14 +134,14 @@ pub struct PerSecondArgs {
 
 impl RedisArgs {
     /// `base` with what is said here; `None` when no Redis is named.
-    pub(super) fn config(&self, base: Config) -> anyhow::Result<Option<Config>> {
+    pub(super) fn config(&self, base: Config) -> Option<Config> {
         if self.redis_url.is_empty() {
-            return Ok(None);
+            return None;
         }
-        let tls = self.tls()?;
+        let tls = self.tls();
         let by_url = self.redis_url.expose().contains("rediss://");
         let sentinel = self.redis_type == Kind::Sentinel;
-        Ok(Some(Config {
+        Some(Config {
             kind: self.redis_type,
             url: self.redis_url.expose().to_owned(),
             socket_type: self.redis_socket_type,
@@ -159,19 +158,27 @@ impl RedisArgs {
             tag_entry: text(&self.redis_cluster_tag_entry),
             depth: self.redis_calls_in_flight,
             ..base
-        }))
+        })
     }
 
-    fn tls(&self) -> anyhow::Result<Tls> {
+    /// What is wrong with settings that are right one by one.
+    pub(super) fn check(&self) -> Option<Mistake> {
+        let lone = self.redis_tls_client_cert.as_os_str().is_empty()
+            != self.redis_tls_client_key.as_os_str().is_empty();
+        lone.then(|| {
+            Mistake::of(
+                "REDIS_TLS_CLIENT_CERT, REDIS_TLS_CLIENT_KEY",
+                "a certificate and its key go together: set both or none",
+            )
+        })
+    }
+
+    fn tls(&self) -> Tls {
         let (certificate, key) = (
             file(&self.redis_tls_client_cert),
             file(&self.redis_tls_client_key),
         );
-        ensure!(
-            certificate.is_some() == key.is_some(),
-            "REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY go together"
-        );
-        Ok(Tls {
+        Tls {
             ca: file(&self.redis_tls_cacert),
             client: certificate.zip(key),
             hostname: if self.redis_tls_skip_hostname_verification {
@@ -180,28 +187,30 @@ impl RedisArgs {
                 Hostname::Checked
             },
             server_name: text(&self.redis_tls_server_name),
-        })
+        }
     }
 }
 
 impl PerSecondArgs {
+    /// What is wrong with settings that are right one by one.
+    pub(super) fn check(&self) -> Option<Mistake> {
+        (self.redis_persecond && self.redis_persecond_url.is_empty()).then(|| {
+            Mistake::of(
+                "REDIS_PERSECOND_URL",
+                "is not set, and REDIS_PERSECOND asks for a second Redis: say where it is",
+            )
+        })
+    }
+
     /// `base` with what is said here and what `first` says for both; `None` when it is off.
-    pub(super) fn config(&self, first: &RedisArgs, base: Config) -> anyhow::Result<Option<Config>> {
-        if !self.redis_persecond {
-            return Ok(None);
+    pub(super) fn config(&self, first: &RedisArgs, base: Config) -> Option<Config> {
+        if !self.redis_persecond || self.redis_persecond_url.is_empty() {
+            return None;
         }
-        ensure!(
-            !self.redis_persecond_url.is_empty(),
-            "REDIS_PERSECOND asks for a second Redis, and REDIS_PERSECOND_URL names none"
-        );
-        ensure!(
-            !first.redis_url.is_empty(),
-            "REDIS_PERSECOND needs REDIS_URL for all other limits"
-        );
-        let tls = first.tls()?;
+        let tls = first.tls();
         let by_url = self.redis_persecond_url.expose().contains("rediss://");
         let sentinel = self.redis_persecond_type == Kind::Sentinel;
-        Ok(Some(Config {
+        Some(Config {
             kind: self.redis_persecond_type,
             url: self.redis_persecond_url.expose().to_owned(),
             socket_type: self.redis_persecond_socket_type,
@@ -218,7 +227,7 @@ impl PerSecondArgs {
             tag_entry: text(&first.redis_cluster_tag_entry),
             depth: first.redis_calls_in_flight,
             ..base
-        }))
+        })
     }
 }
 

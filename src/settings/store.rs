@@ -61,18 +61,12 @@ impl StoreArgs {
     }
 
     /// How Redis is reached; `None` when counters live in this process.
-    ///
-    /// # Errors
-    /// Settings that contradict each other.
-    pub fn redis(&self, clock: &Clock) -> anyhow::Result<Option<Config>> {
+    pub fn redis(&self, clock: &Clock) -> Option<Config> {
         self.redis.config(self.shared(clock))
     }
 
     /// How the Redis for limits of seconds is reached; `None` when they have none of their own.
-    ///
-    /// # Errors
-    /// Settings that contradict each other.
-    pub fn per_second(&self, clock: &Clock) -> anyhow::Result<Option<Config>> {
+    pub fn per_second(&self, clock: &Clock) -> Option<Config> {
         self.seconds.config(&self.redis, self.shared(clock))
     }
 

@@ -101,7 +101,7 @@ impl Unsupported {
             };
             list.push(Mistake {
                 setting: row.variable.to_owned(),
-                value,
+                value: Some(value),
                 allowed: row.instead.to_owned(),
             });
         }

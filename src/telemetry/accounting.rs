@@ -11,6 +11,7 @@ use super::{
     metrics::Metrics,
     series::{Decided, RuleSeries},
     top::{Ask, DomainTop},
+    traces::Trace,
 };
 use crate::{
     algorithm::Source,
@@ -65,11 +66,15 @@ impl Metrics {
         self.clock.now()
     }
 
-    /// Measures a store that was asked at `since` and has answered now, which is returned.
-    pub fn store_answered(&self, since: Timestamp) -> Timestamp {
+    /// Measures a store that was asked at `since` and has answered now, which is returned. `trace` is what the call is
+    /// followed by.
+    pub fn store_answered(&self, since: Timestamp, trace: &Trace) -> Timestamp {
         let now = self.clock.now();
         let taken = now.as_micros().saturating_sub(since.as_micros());
         self.own.store_time.observe(taken);
+        if let Some(trace) = trace.id() {
+            self.own.store_time.example(taken, &trace, now);
+        }
         now
     }
 
@@ -173,6 +178,9 @@ impl Metrics {
         let since = times.since.as_micros();
         let taken = now.as_micros().saturating_sub(since);
         self.own.decision_time.observe(taken);
+        if let Some(trace) = trace {
+            self.own.decision_time.example(taken, trace, now);
+        }
     }
 }
 

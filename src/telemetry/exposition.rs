@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{
+    buckets::Examples,
     metrics::{Method, Metrics},
     names::{Label, sanitised},
     process,
@@ -108,6 +109,24 @@ pub(super) fn prometheus(metrics: &Metrics) -> String {
     store::write(&mut text, metrics);
     process::write(&mut text);
     text
+}
+
+/// Writes how long decisions and the store take, in the Prometheus text format or, with examples, in OpenMetrics.
+pub(super) fn latencies(text: &mut String, metrics: &Metrics, examples: Examples) {
+    for (name, help, times) in [
+        (
+            "palang_decision_duration_seconds",
+            "Time to decide a request: rules, store and accounting",
+            &metrics.own.decision_time,
+        ),
+        (
+            "palang_store_duration_seconds",
+            "Time the store took for a request, waiting for its turn included",
+            &metrics.own.store_time,
+        ),
+    ] {
+        times.write(text, name, help, examples);
+    }
 }
 
 /// The counters under their statsd names.

@@ -58,21 +58,6 @@ struct ResultLabel {
 
 impl Collector for Own {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        for (name, help, times) in [
-            (
-                "palang_decision_duration_seconds",
-                "Time to decide a request: rules, store and accounting",
-                &self.decision_time,
-            ),
-            (
-                "palang_store_duration_seconds",
-                "Time the store took for a request, waiting for its turn included",
-                &self.store_time,
-            ),
-        ] {
-            let family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
-            times.encode(family)?;
-        }
         for (name, help, count) in [
             (
                 "palang_deny_cache_hits",

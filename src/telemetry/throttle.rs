@@ -4,19 +4,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::time::{Clock, SECOND};
 
-/// Passes one event a second, and tells how many it held back since the last.
+/// Microseconds of a minute.
+const MINUTE: u64 = 60 * SECOND;
+
+/// Passes one event a second or a minute, and tells how many it held back since the last.
 #[derive(Debug)]
 pub struct Throttle {
     clock: Clock,
+    every: u64,
     next: AtomicU64,
     held: AtomicU64,
 }
 
 impl Throttle {
-    /// Passes the first event at once.
+    /// Passes the first event at once, and then one a second.
     pub fn new(clock: Clock) -> Self {
+        Self::every(SECOND, clock)
+    }
+
+    /// Passes the first event at once, and then one a minute.
+    pub fn by_the_minute(clock: Clock) -> Self {
+        Self::every(MINUTE, clock)
+    }
+
+    fn every(every: u64, clock: Clock) -> Self {
         Self {
             clock,
+            every,
             next: AtomicU64::new(0),
             held: AtomicU64::new(0),
         }
@@ -29,7 +43,7 @@ impl Throttle {
         let passes = now >= next
             && self
                 .next
-                .compare_exchange(next, now + SECOND, Ordering::Relaxed, Ordering::Relaxed)
+                .compare_exchange(next, now + self.every, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok();
         if passes {
             Some(self.held.swap(0, Ordering::Relaxed))

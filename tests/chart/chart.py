@@ -130,7 +130,13 @@ def render(
     assert result.returncode == 0, result.stderr
     objects = [each for each in yaml.load_all(result.stdout, Loader=yaml.CSafeLoader) if each]
     given = yaml.safe_load(values.read_text()) if values else {}
-    return Release(objects, given or {})
+    return Release(objects, without_nulls(given or {}))
+
+
+def without_nulls(values: Object) -> Object:
+    """As Helm takes them: a null takes the default away, and is then not there."""
+    kept = {key: without_nulls(inner) if isinstance(inner, dict) else inner for key, inner in values.items()}
+    return {key: inner for key, inner in kept.items() if inner is not None}
 
 
 def case(name: str) -> pathlib.Path:

@@ -1,13 +1,12 @@
 """What single values do."""
 
-import json
 import re
 
 import pytest
 import yaml
 
 import chart
-from chart import case, notes, render
+from chart import case, render
 
 
 def checksum(release):
@@ -55,9 +54,9 @@ def test_the_memory_of_refusals_can_be_turned_off():
 def test_user_and_password_come_from_the_secret():
     env = render(case("redis-existing-secret")).env
     reference = {"name": "palang-redis", "key": "user"}
-    assert env["SECRET_REDIS_USERNAME"]["valueFrom"]["secretKeyRef"] == reference
-    assert env["SECRET_REDIS_PASSWORD"]["valueFrom"]["secretKeyRef"]["key"] == "password"
-    assert env["REDIS_AUTH"]["value"] == "$(SECRET_REDIS_USERNAME):$(SECRET_REDIS_PASSWORD)"
+    assert env["REDIS_USER"]["valueFrom"]["secretKeyRef"] == reference
+    assert env["REDIS_PASSWORD"]["valueFrom"]["secretKeyRef"] == {"name": "palang-redis", "key": "password"}
+    assert "REDIS_AUTH" not in env, "it is split at its first colon"
     assert env["REDIS_POOL_SIZE"]["value"] == "20"
     assert not render(case("redis-existing-secret")).all("Secret")
 
@@ -88,9 +87,11 @@ def test_a_new_password_restarts_and_new_rules_do_not():
 def test_sentinels():
     release = render(case("redis-sentinel-tls"))
     assert release.setting("REDIS_TYPE") == "SENTINEL"
-    assert release.env["REDIS_SENTINEL_AUTH"]["valueFrom"]["secretKeyRef"]["key"] == "sentinel"
-    # Without a user the password goes as it is.
-    assert release.env["REDIS_AUTH"]["valueFrom"]["secretKeyRef"]["key"] == "password"
+    # What comes before the first colon is a user: none, and the password may have colons.
+    assert release.setting("REDIS_SENTINEL_AUTH") == ":$(SECRET_REDIS_SENTINEL_PASSWORD)"
+    assert release.env["SECRET_REDIS_SENTINEL_PASSWORD"]["valueFrom"]["secretKeyRef"]["key"] == "sentinel"
+    assert release.env["REDIS_PASSWORD"]["valueFrom"]["secretKeyRef"]["key"] == "password"
+    assert "REDIS_USER" not in release.env
     assert release.setting("REDIS_TLS") == "true"
     assert release.setting("REDIS_TLS_CACERT") == "/etc/palang/redis-tls/ca.crt"
     assert release.setting("REDIS_TLS_CLIENT_CERT") == "/etc/palang/redis-tls/tls.crt"
@@ -106,7 +107,7 @@ def test_cluster_and_a_redis_per_second():
     assert release.setting("REDIS_PERSECOND_TLS") == "true"
     assert release.setting("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION") == "true"
     secret = release.one("Secret")
-    for name, key in (("REDIS_AUTH", "redis-password"), ("REDIS_PERSECOND_AUTH", "per-second-password")):
+    for name, key in (("REDIS_PASSWORD", "redis-password"), ("REDIS_PERSECOND_PASSWORD", "per-second-password")):
         reference = release.env[name]["valueFrom"]["secretKeyRef"]
         assert reference == {"name": secret["metadata"]["name"], "key": key}
 
@@ -118,7 +119,7 @@ def test_the_trial_store_is_off_by_default_and_asks_for_its_password():
     assert "$(SECRET_REDIS_PASSWORD)" in container["args"]
     secret = {"name": release.one("Secret")["metadata"]["name"], "key": "redis-password"}
     assert container["env"][0]["valueFrom"]["secretKeyRef"] == secret
-    assert release.env["REDIS_AUTH"]["valueFrom"]["secretKeyRef"] == secret
+    assert release.env["REDIS_PASSWORD"]["valueFrom"]["secretKeyRef"] == secret
 
 
 # --- Rules
@@ -350,6 +351,7 @@ def test_network_policy():
         ("dual-stack", {6379}),
         ("xds", {6379, 18001}),
         ("tracing", {6379, 443}),
+        ("redis-address", {6379, 7000}),
     ],
 )
 def test_network_policy_knows_the_ports(name, ports):
@@ -407,6 +409,22 @@ def test_tracing():
     assert field == "metadata.name"
 
 
+def test_without_metrics_there_is_no_port_for_them():
+    release = render(case("monitoring-none"))
+    assert release.setting("USE_PROMETHEUS") == "false" and "PROMETHEUS_ADDR" not in release.env
+    assert {port["name"] for port in release.container["ports"]} == {"grpc", "http"}
+    for service in (release.service, release.headless):
+        assert {port["name"] for port in service["spec"]["ports"]} == {"grpc", "http"}
+    rules = release.one("NetworkPolicy")["spec"]["ingress"]
+    assert {port["port"] for rule in rules for port in rule["ports"]} == {8081, 8080}
+    assert not {each["kind"] for each in release.objects} & {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
+
+
+def test_recreate_comes_alone():
+    strategy = render(case("defaults-with-redis"), "--set", "strategy.type=Recreate").deployment["spec"]["strategy"]
+    assert strategy == {"type": "Recreate"}, "Kubernetes refuses rollingUpdate beside it"
+
+
 def test_metrics_sinks():
     release = render(case("defaults-with-redis"))
     assert (release.setting("USE_STATSD"), release.setting("USE_PROMETHEUS")) == ("false", "true")
@@ -415,144 +433,3 @@ def test_metrics_sinks():
     release = render(case("monitoring-none"))
     assert (release.setting("USE_STATSD"), release.setting("USE_PROMETHEUS")) == ("false", "false")
     assert not release.component("Pod", "test")
-
-
-# --- What platform teams add
-
-
-def test_a_new_chart_alone_restarts_nothing():
-    pod = json.dumps(render(case("quickstart")).pod)
-    assert "helm.sh/chart" not in pod and "managed-by" not in pod
-
-
-def test_extras():
-    release = render(case("extras"))
-    image = "registry.example.com/palang/palang@sha256:" + "0123456789abcdef" * 4
-    assert release.container["image"] == image
-    assert release.component("Pod", "test")["spec"]["containers"][0]["image"] == image
-    assert release.pod["spec"]["imagePullSecrets"] == [{"name": "registry"}, {"name": "second"}]
-    assert release.pod["metadata"]["labels"]["sidecar.istio.io/inject"] == "true"
-    assert release.pod["metadata"]["annotations"] == {"example.com/pod": "yes", "example.com/owner": "platform"}
-    assert release.container["args"] == ["serve", "--log-level=debug"]
-    assert release.env["ADMIN_TOKEN"]["valueFrom"]["secretKeyRef"]["name"] == "admin"
-    assert {"name": "scratch", "mountPath": "/scratch"} in release.container["volumeMounts"]
-    assert [each["name"] for each in release.pod["spec"]["containers"]] == ["palang", "proxy"]
-    assert release.pod["spec"]["initContainers"][0]["name"] == "wait"
-    assert release.one("ServiceAccount")["metadata"]["name"] == release.pod["spec"]["serviceAccountName"] == "limits"
-    assert release.one("ConfigMap", "rl-limits-more")["data"] == {"release": "rl"}
-    assert release.one("ConfigMap", "rl-limits-text")
-    for found in release.objects:
-        if "labels" in found["metadata"]:
-            assert found["metadata"]["annotations"]["example.com/owner"] == "platform"
-
-
-def test_labels_of_the_user_never_break_a_selector():
-    mine = r"podLabels.app\.kubernetes\.io/name=mine,commonLabels.app\.kubernetes\.io/component=mine"
-    release = render(case("defaults-with-redis"), "--set", mine)
-    labels = release.pod["metadata"]["labels"]
-    assert chart.matches(release.deployment["spec"]["selector"]["matchLabels"], labels)
-    assert chart.matches(release.service["spec"]["selector"], labels)
-
-
-def test_a_long_name_leaves_room_for_suffixes():
-    long = "a" * 50
-    release = render(case("quickstart"), "--set", f"fullnameOverride={long}")
-    assert len({(each["kind"], each["metadata"]["name"]) for each in release.objects}) == len(release.objects)
-    assert all(len(each["metadata"]["name"]) <= 63 for each in release.objects)
-
-
-# --- Seen
-
-
-def test_service_monitor_alerts_and_dashboard():
-    release = render(case("monitoring-service"))
-    monitor = release.one("ServiceMonitor")
-    assert monitor["metadata"]["namespace"] == "monitoring" and monitor["metadata"]["labels"]["release"] == "prometheus"
-    assert monitor["spec"]["endpoints"][0]["interval"] == "15s"
-
-    source = yaml.safe_load((chart.CHART / "alerts" / "palang.yaml").read_text())["groups"]
-    groups = {group["name"]: group["rules"] for group in release.one("PrometheusRule")["spec"]["groups"]}
-    assert set(groups) == {group["name"] for group in source} | {"ours"}
-    for group in source:
-        wanted = [rule for rule in group["rules"] if rule.get("alert") != "PalangNearLimit"]
-        for rule in wanted:
-            if "alert" in rule:
-                rule["labels"] = {**rule.get("labels", {}), "team": "platform"}
-                runbook = rule["annotations"]["runbook_url"]
-                rule["annotations"]["runbook_url"] = f"https://runbooks.example.com/palang/{runbook}"
-        assert groups[group["name"]] == wanted, "the alerts are the file's, untouched but for labels and the runbook"
-
-    dashboard = release.one("ConfigMap", "rl-palang-dashboard")
-    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
-    assert dashboard["metadata"]["annotations"] == {"grafana_folder": "Edge"}
-    source = json.loads((chart.CHART / "dashboards" / "palang.json").read_text())
-    assert json.loads(dashboard["data"]["palang.json"]) == source
-
-
-# --- NOTES.txt
-
-
-def test_notes_say_how_to_call_it():
-    said = notes("--values", case("defaults-with-redis"))
-    assert "helm test rl --namespace edge" in said
-    assert "curl -s localhost:8080/json" in said
-    assert "rl-palang.edge.svc.cluster.local:8081" in said
-    assert "rl-palang-headless.edge.svc.cluster.local" in said
-    assert "cluster_name: outbound|8081||rl-palang.edge.svc.cluster.local" in said
-    assert "image: ghcr.io/palang/palang:" in said
-    for whom in ("Envoy", "Envoy Gateway", "Istio"):
-        assert f"Point {whom} at it" in said
-    assert "UpstreamTlsContext" not in said
-    assert "UpstreamTlsContext" in notes("--values", case("tls-secret"))
-
-
-def test_notes_show_an_envoy_cluster_that_parses():
-    for name in ("defaults-with-redis", "mtls-cert-manager", "dual-stack"):
-        text = notes("--values", case(name)).split("  clusters:\n")[1].split("  and in the HTTP filter")[0]
-        (cluster,) = yaml.safe_load(text)
-        address = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"]["socket_address"]
-        release = render(case(name))
-        assert address["address"].split(".")[0] == release.headless["metadata"]["name"]
-        assert address["port_value"] == next(
-            p["port"] for p in release.headless["spec"]["ports"] if p["name"] == "grpc"
-        )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "warning"),
-    [
-        (["redis.url=r:6379", "replicaCount=1"], "replicaCount is 1"),
-        (["store=memory", "replicaCount=1"], "a restart forgets"),
-        (["store=memory", "memory.acceptMultipliedLimits=true"], "2 times every limit"),
-        (["redis.url=r:6379", "podDisruptionBudget.enabled=false"], "podDisruptionBudget is off"),
-        (
-            ["redis.url=r:6379", "podDisruptionBudget.maxUnavailable=null", "podDisruptionBudget.minAvailable=2"],
-            "drained",
-        ),
-        (["redis.url=r:6379", "podDisruptionBudget.maxUnavailable=0"], "podDisruptionBudget.maxUnavailable is 0"),
-        (["redis.trial.enabled=true"], "trying out only"),
-        (["redis.url=r:6379"], "there are no rules"),
-        (["redis.url=r:6379", "limits.shadowMode=true"], "nothing is refused"),
-        (["redis.url=r:6379", "failure.mode=allow"], "there are no limits"),
-        (["redis.url=r:6379", "failure.mode=deny"], "every limited call is refused"),
-        (["redis.url=r:6379", "debug.exposed=true"], "debug pages"),
-        (["redis.url=r:6379", "redis.password=x"], "redis.existingSecret is better"),
-        (["redis.url=r:6379", "resources.limits.cpu=1"], "resources.limits.cpu"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else None,
-)
-def test_notes_warn_of_risky_choices(arguments, warning):
-    said = notes("--set", ",".join(arguments))
-    warnings = [line for line in said.splitlines() if "WARNING" in line]
-    assert any(warning in line for line in warnings), said
-
-
-def test_notes_are_quiet_when_all_is_well():
-    rules = "rules.existingConfigMap=rules"
-    assert "WARNING" not in notes("--values", case("redis-existing-secret"), "--set", rules)
-
-
-def test_notes_never_tell_a_password():
-    for path in chart.CASES:
-        said = notes("--values", path)
-        assert "hunter2" not in said and "p:@ss" not in said

@@ -6,20 +6,17 @@ import subprocess
 import yaml
 
 import chart
+import image
 
 DOCKERFILE = chart.ROOT / "Dockerfile"
 
 
 def instructions() -> list[tuple[str, str]]:
-    """The Dockerfile's instructions, lines joined."""
-    text = re.sub(r"^\s*#.*\n", "", DOCKERFILE.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
-    return [tuple(line.split(maxsplit=1)) for line in text.splitlines() if line.strip()]
+    return image.instructions(DOCKERFILE.read_text())
 
 
 def final() -> list[tuple[str, str]]:
-    found = instructions()
-    start = max(index for index, (name, _) in enumerate(found) if name == "FROM")
-    return found[start:]
+    return image.final_stage(DOCKERFILE.read_text())
 
 
 def test_hadolint():

@@ -229,7 +229,7 @@ def test_no_password_outside_of_a_secret(release):
             for variable in container.get("env", []):
                 if re.search(r"(AUTH|PASSWORD|TOKEN|SECRET)", variable["name"]):
                     plain = variable.get("value", "")
-                    assert re.fullmatch(r"(\$\([A-Z_]+\):\$\([A-Z_]+\))?", plain), f"{variable['name']} is plain"
+                    assert re.fullmatch(r"(:\$\([A-Z_]+\))?", plain), f"{variable['name']} is plain"
                     assert plain or "secretKeyRef" in variable["valueFrom"], variable["name"]
 
 

@@ -1,11 +1,14 @@
 //! `palang bench` against the running service: its numbers, its check, its exit code.
 
-use std::process::{Command, Output};
+use std::{
+    process::{Command, Output},
+    time::Duration,
+};
 
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
-use crate::support::process::Process;
+use crate::support::{eventually, pki::Pki, process::Process};
 
 const RULES: &str = "
 domain: d
@@ -20,23 +23,28 @@ descriptors:
 
 struct Running {
     _rules: NamedTempFile,
-    _process: Process,
+    process: Process,
     address: String,
 }
 
 async fn service() -> Running {
+    let (rules, process) = start(&[]);
+    Running {
+        address: process.address("grpc").await.to_string(),
+        _rules: rules,
+        process,
+    }
+}
+
+fn start(env: &[(&str, &str)]) -> (NamedTempFile, Process) {
     let rules = tempfile::Builder::new()
         .suffix(".yaml")
         .tempfile()
         .expect("a temporary file");
     std::fs::write(rules.path(), RULES).expect("the rules are written");
     let path = rules.path().to_str().expect("a UTF-8 path");
-    let process = Process::start(&["serve", "--rules", path], &[]);
-    Running {
-        address: process.address("grpc").await.to_string(),
-        _rules: rules,
-        _process: process,
-    }
+    let process = Process::start(&["serve", "--rules", path], env);
+    (rules, process)
 }
 
 fn bench(address: &str, args: &str) -> Output {
@@ -92,6 +100,14 @@ async fn a_limit_that_holds_is_told_from_one_that_does_not() {
         ("--descriptor few=% --limit 19", 1),
         ("--descriptor few=% --limit 21", 1),
         ("--descriptor few=% --limit 10 --per 24h", 0),
+        (
+            "--descriptor few=% --limit 10 --per 24h --algorithm token_bucket",
+            1,
+        ),
+        (
+            "--descriptor few=% --limit 1 --per 24h --algorithm token_bucket --burst 20",
+            0,
+        ),
     ] {
         let args = format!("{args} --keys 3 --duration 500ms --json");
         let found = bench(&service.address, &args);
@@ -124,5 +140,82 @@ async fn people_get_lines() {
         "{text}"
     );
     assert!(text.contains("p99.9"), "{text}");
+    assert!(
+        text.contains("granted 20 of ")
+            && text.contains("at most 20 (20, the window outlasts the run)"),
+        "{text}"
+    );
     assert_eq!(found.status.code(), Some(0), "{text}");
+}
+
+#[tokio::test]
+async fn it_speaks_tls_with_a_certificate() {
+    let pki = Pki::new();
+    let [authority, certificate, key, own, own_key] =
+        ["ca.crt", "server.crt", "server.key", "tls.crt", "tls.key"]
+            .map(|name| pki.file(name).display().to_string());
+    let (_rules, process) = start(&[
+        ("GRPC_SERVER_USE_TLS", "true"),
+        ("GRPC_SERVER_TLS_CERT", &certificate),
+        ("GRPC_SERVER_TLS_KEY", &key),
+        ("GRPC_CLIENT_TLS_CACERT", &authority),
+    ]);
+    let address = format!("localhost:{}", process.address("grpc").await.port());
+    let ask = format!(
+        "--descriptor plenty=% --duration 300ms --json --grpc-use-tls --grpc-server-ca-file {authority}"
+    );
+    let known = format!("{ask} --grpc-cert-file {own} --grpc-key-file {own_key}");
+    let found = bench(&address, &known);
+    assert_eq!(found.status.code(), Some(0), "{found:?}");
+    assert!(json(&found)["allowed"].as_u64() > Some(0));
+    // Nobody without a certificate gets an answer.
+    let unknown = bench(&address, &ask);
+    assert_ne!(unknown.status.code(), Some(0), "{unknown:?}");
+}
+
+#[tokio::test]
+async fn it_speaks_through_a_unix_socket() {
+    let home = tempfile::tempdir().expect("a directory");
+    let socket = home.path().join("grpc.sock").display().to_string();
+    let (_rules, process) = start(&[("GRPC_UDS", &socket)]);
+    process.ready().await;
+    let found = bench(
+        &format!("unix://{socket}"),
+        "--descriptor plenty=% --duration 300ms --json",
+    );
+    assert_eq!(found.status.code(), Some(0), "{found:?}");
+    assert!(json(&found)["allowed"].as_u64() > Some(0));
+}
+
+/// Only one call may be in flight, so that only one meets the stall itself: one of 300, which no p99 shows. The calls
+/// that were due meanwhile are a seventh of all.
+#[tokio::test]
+async fn a_stall_shows_in_the_times_of_all_who_would_have_met_it() {
+    let service = service().await;
+    let address = service.address.clone();
+    let run = tokio::task::spawn_blocking(move || {
+        bench(
+            &address,
+            "--descriptor plenty=% --duration 1500ms --rate 200 --inflight 1 --json",
+        )
+    });
+    eventually("calls are answered", async || {
+        let answered = service
+            .process
+            .metric("ratelimit_service_rate_limit_total_hits{domain=\"d\",key1=\"plenty\"}")
+            .await;
+        (answered >= 20).then_some(())
+    })
+    .await;
+    service.process.signal("STOP");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    service.process.signal("CONT");
+    let found = run.await.expect("the run ends");
+    assert_eq!(found.status.code(), Some(0), "{found:?}");
+    let found = json(&found);
+    assert_eq!(found["calls"], 300, "{found}");
+    assert!(
+        found["latency_us"]["p99"].as_u64() >= Some(150_000),
+        "{found}"
+    );
 }

@@ -122,11 +122,11 @@ async fn a_million_texts_of_requests_leave_series_and_memory_flat() {
     };
     // A quarter of it fills whatever is bounded.
     ask(&client, 0).await;
-    let (early, before) = (series().await, process.resident());
+    let (early, before) = (series().await, process.usage().memory);
     for part in 1..4 {
         ask(&client, part).await;
     }
-    let (late, after) = (series().await, process.resident());
+    let (late, after) = (series().await, process.usage().memory);
 
     let new: Vec<_> = late.difference(&early).collect();
     assert!(new.is_empty(), "{new:?}");

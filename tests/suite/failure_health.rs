@@ -97,6 +97,9 @@ fn start(redis: &str, settings: &[(&str, &str)], rules: &std::path::Path) -> Pro
         ("REDIS_URL", redis),
         ("STORE_TIMEOUT", "200ms"),
     ];
+    if redis.is_empty() {
+        env.retain(|(name, _)| !name.starts_with("REDIS_"));
+    }
     env.retain(|(name, _)| !settings.iter().any(|(other, _)| other == name));
     env.extend_from_slice(settings);
     Process::start(&["serve", "--rules", &rules.display().to_string()], &env)
@@ -214,9 +217,7 @@ async fn absent_rules_are_waited_for_as_the_settings_say() {
         let rules = home.path().join("rules.yaml");
         // A file that cannot be used: there never was a first load.
         std::fs::write(&rules, "domain: d\nbogus: 1\n").expect("written");
-        let mut all = vec![("REDIS_URL", "")];
-        all.extend_from_slice(settings);
-        let process = start("", &all, &rules);
+        let process = start("", settings, &rules);
         until(&process, expected).await;
         std::fs::write(&rules, RULES).expect("written");
         process.signal("HUP");
@@ -227,11 +228,7 @@ async fn absent_rules_are_waited_for_as_the_settings_say() {
 #[tokio::test]
 async fn a_process_that_stops_is_alive_and_not_ready() {
     let rules = file(RULES);
-    let mut process = start(
-        "",
-        &[("REDIS_URL", ""), ("SHUTDOWN_DELAY", "1500ms")],
-        rules.path(),
-    );
+    let mut process = start("", &[("SHUTDOWN_DELAY", "1500ms")], rules.path());
     until(&process, Said::ready()).await;
     process.signal("TERM");
     until(&process, Said::missing("stopping")).await;

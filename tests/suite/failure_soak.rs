@@ -10,18 +10,24 @@ use std::{
 };
 
 use palang::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use tokio::{task::JoinSet, time::sleep};
-
-use crate::{
-    failure_faults::{Answer, BUDGET, Bench, POLICIES, call},
-    support::{proxy::Mode, service::channel},
+use tokio::{
+    task::{JoinSet, block_in_place},
+    time::sleep,
 };
+
+use crate::support::{
+    faults::{Answer, Call, Fault, POLICIES, Stage},
+    service::channel,
+};
+
+/// The default of `STORE_TIMEOUT`.
+const BUDGET: Duration = Duration::from_millis(15);
 
 /// Callers, one call after the other each.
 const CALLERS: usize = 32;
 
-/// What a call may take above the budget before it counts as late: a caller's own time to be woken is in it.
-const SLACK: Duration = Duration::from_millis(50);
+/// What a call may take above the budget before it counts as late: the callers' own time to be woken is in it.
+const SLACK: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Default)]
 struct Tally {
@@ -42,64 +48,15 @@ impl Tally {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Fault {
-    Killed,
-    Paused,
-    Dropped,
-    Silent,
-    Slow,
-    Full,
-    Replica,
-}
-
-const FAULTS: [Fault; 7] = [
-    Fault::Killed,
-    Fault::Paused,
-    Fault::Dropped,
-    Fault::Silent,
-    Fault::Slow,
-    Fault::Full,
-    Fault::Replica,
-];
-
-impl Fault {
-    fn begin(self, bench: &mut Bench) {
-        match self {
-            Self::Killed => bench.redis.kill(),
-            Self::Paused => bench.redis.signal("STOP"),
-            Self::Dropped => bench.proxy.turn(Mode::Drop),
-            Self::Silent => bench.proxy.turn(Mode::Silent),
-            Self::Slow => {
-                let slow = Mode::Late(bench.redis.socket(), 4 * BUDGET);
-                bench.proxy.turn(slow);
-            }
-            Self::Full => bench.config("maxmemory", "1"),
-            Self::Replica => bench.replica_of("127.0.0.1", "1"),
-        }
-    }
-
-    fn end(self, bench: &mut Bench) {
-        match self {
-            Self::Killed => bench.redis.restart(),
-            Self::Paused => bench.redis.signal("CONT"),
-            Self::Dropped | Self::Silent | Self::Slow => {
-                bench.proxy.turn(Mode::To(bench.redis.socket()));
-            }
-            Self::Full => bench.config("maxmemory", "0"),
-            Self::Replica => bench.replica_of("NO", "ONE"),
-        }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn soak() {
     let seconds = env::var("SOAK_SECONDS")
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(8);
-    let mut bench = Bench::quiet(&[]).await;
-    let grpc = bench.process.address("grpc").await;
+    let mut stage = Stage::start(BUDGET).await;
+    let process = stage.serve(&[]).await;
+    let grpc = process.address("grpc").await;
     let stop = Arc::new(AtomicBool::new(false));
     let mut callers = JoinSet::new();
     for caller in 0..CALLERS {
@@ -111,7 +68,7 @@ async fn soak() {
             while !stop.load(Ordering::Relaxed) {
                 number += 1;
                 let place = number % POLICIES.len();
-                let call = call(&mut client, POLICIES[place]).await;
+                let call = Call::make(&mut client, POLICIES[place]).await;
                 match call.answer {
                     Answer::Store => tally.store += 1,
                     _ if call.as_asked() => tally.policy[place] += 1,
@@ -123,16 +80,15 @@ async fn soak() {
             tally
         });
     }
-    let memory = async |bench: &Bench| bench.process.metric("process_resident_memory_bytes").await;
     sleep(Duration::from_secs(2)).await;
-    let at_start = memory(&bench).await;
+    let at_start = process.usage();
     let since = Instant::now();
     let mut faults = 0;
     while since.elapsed() < Duration::from_secs(seconds) {
-        let fault = FAULTS[faults % FAULTS.len()];
-        fault.begin(&mut bench);
+        let fault = Fault::ALL[faults % Fault::ALL.len()];
+        block_in_place(|| fault.begin(&mut stage));
         sleep(Duration::from_millis(500 + 700 * (faults as u64 % 5))).await;
-        fault.end(&mut bench);
+        block_in_place(|| fault.end(&mut stage));
         faults += 1;
         sleep(Duration::from_secs(3)).await;
     }
@@ -141,7 +97,7 @@ async fn soak() {
     while let Some(tally) = callers.join_next().await {
         sum.add(&tally.expect("no caller panics"));
     }
-    let at_end = memory(&bench).await;
+    let at_end = process.usage();
     println!("seconds   {}", since.elapsed().as_secs());
     println!("faults    {faults}");
     println!("answered  {}", sum.store + sum.policy.iter().sum::<u64>());
@@ -153,9 +109,9 @@ async fn soak() {
     println!("lost      {}", sum.lost);
     println!(
         "memory    {} KiB at the start, {} KiB at the end",
-        at_start / 1_024,
-        at_end / 1_024
+        at_start.memory / 1_024,
+        at_end.memory / 1_024
     );
     assert_eq!(sum.lost, 0);
-    assert!(at_end < at_start + 64 * 1_024 * 1_024);
+    assert!(at_end.memory < at_start.memory + 64 * 1_024 * 1_024);
 }

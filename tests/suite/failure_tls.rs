@@ -212,7 +212,7 @@ async fn a_pair_that_cannot_be_used_is_named_at_the_start() {
         files.put(&pki, certificate, key);
         let mut process = files.start(rules.path(), &[]);
         let status = process.wait(Duration::from_secs(10)).await;
-        assert_eq!(status.code(), Some(1));
+        assert_eq!(status.code(), Some(64));
         eventually("the fault is named", async || {
             let log = process.log().join("\n");
             log.contains(named).then_some(())

@@ -195,6 +195,7 @@ async fn the_page_describes_exactly_what_is_there() {
     let everything = [
         ("LOCAL_CACHE_SIZE_IN_BYTES", "100000"),
         ("TRACING_ENABLED", "true"),
+        ("OTEL_METRICS_EXPORTER", "otlp"),
     ];
     let mut found = BTreeMap::new();
     for store in [StoreKind::Memory, redis(&server)] {

@@ -1,18 +1,25 @@
 //! The script on a real Redis equals the Rust model, over generated limits and calls; and laws that both keep, stated
 //! without looking at either.
 
+use std::time::Instant;
+
+use futures_util::future::join_all;
 use palang::{
-    algorithm::{MAX, MAX_LOG, MAX_WINDOW, Outcome, Quota, Refused, take},
+    algorithm::{MAX, MAX_LOG, MAX_WINDOW, Outcome, Quota, Refused, State, take},
     counter::{Atomicity, Counter, CounterKey, OnFailure, Role},
     store::{Memory, Redis, Store as _, StoreError, memory, redis::Config},
     time::{Clock, Timestamp},
 };
 use proptest::{prelude::*, sample::select, test_runner::TestRunner};
+use redis::Cmd;
 
 use crate::support::{
     redis::RedisServer,
     stores::{START, config},
 };
+
+/// What pinned calls add to an expiry, microseconds.
+const DAY: u64 = 86_400_000_000;
 
 /// One counter of a generated call: which key, which of the key's quotas, hits, role.
 type Ask = (usize, usize, i64, u8);
@@ -164,6 +171,69 @@ fn cases(cases: u32) -> ProptestConfig {
     }
 }
 
+/// How many scenarios to run: `PALANG_SCENARIOS` or so many.
+fn scenarios(usual: u32) -> u32 {
+    std::env::var("PALANG_SCENARIOS")
+        .ok()
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(usual)
+}
+
+/// What Redis holds for a counter, in bytes; a log as its entries.
+fn stored(connection: &mut redis::Connection, counter: &Counter) -> Vec<u8> {
+    let mut command = Cmd::new();
+    if counter.quota.letter() == b'l' {
+        command
+            .arg("LRANGE")
+            .arg(counter.key.as_bytes())
+            .arg(0)
+            .arg(-1);
+        let entries: Vec<u64> = command.query(connection).expect("a list of numbers");
+        return entries.into_iter().flat_map(u64::to_le_bytes).collect();
+    }
+    command.arg("GET").arg(counter.key.as_bytes());
+    command.query(connection).expect("GET")
+}
+
+/// The same of a state of the model.
+fn bytes(state: &Option<State>) -> Vec<u8> {
+    let tagged = |letter: u8, numbers: &[u64]| {
+        let numbers = numbers
+            .iter()
+            .flat_map(|number| (*number as f64).to_le_bytes());
+        std::iter::once(letter).chain(numbers).collect()
+    };
+    match state {
+        None => Vec::new(),
+        Some(State::FixedWindow(state)) => tagged(b'f', &[state.start, state.count]),
+        Some(State::SlidingWindow(state)) => {
+            tagged(b's', &[state.start, state.count, state.previous])
+        }
+        Some(State::TokenBucket(debt)) => tagged(b't', &[debt.amount, debt.at, debt.period]),
+        Some(State::LeakyBucket(debt)) => tagged(b'q', &[debt.amount, debt.at, debt.period]),
+        Some(State::SlidingLog(log)) => log.iter().flat_map(|at| at.to_le_bytes()).collect(),
+    }
+}
+
+/// When a state that was changed at `now` is as good as none, in microseconds from then: for a window a second after it
+/// can no longer weigh.
+fn expiry(state: &Option<State>, counter: &Counter, now: u64) -> u64 {
+    let grace = 1_000_000;
+    match (state, counter.quota) {
+        (Some(State::FixedWindow(state)), Quota::FixedWindow { window, .. }) => {
+            state.start + window + grace - now
+        }
+        (Some(State::SlidingWindow(state)), Quota::SlidingWindow { window, .. }) => {
+            state.start + 2 * window + grace - now
+        }
+        _ => {
+            let at = Timestamp::from_micros(now);
+            let look = take(&mut state.clone(), &counter.quota, 0, at, Refused::Free);
+            look.expect("its own state").outcome.reset_after
+        }
+    }
+}
+
 #[test]
 fn the_script_equals_the_model() {
     let server = RedisServer::start();
@@ -183,24 +253,73 @@ fn the_script_equals_the_model() {
     };
 
     let case = std::cell::Cell::new(0);
-    let result = TestRunner::new(cases(1_500)).run(&scenario(), |scenario| {
+    let compared = std::cell::Cell::new(0);
+    let connection = std::cell::RefCell::new(server.connection());
+    let result = TestRunner::new(cases(scenarios(1_500))).run(&scenario(), |scenario| {
         case.set(case.get() + 1);
         let name = format!("case{}", case.get());
+        let mut connection = connection.borrow_mut();
         let mut now = START as i64;
         clock.set(Timestamp::from_micros(START));
-        for step in &scenario.steps {
-            now += step.moved;
+        // Requests of one instant are sent at once, so that they go in one call.
+        for steps in scenario.steps.chunk_by(|_, next| next.moved == 0) {
+            now += steps[0].moved;
             clock.set(Timestamp::from_micros(now as u64));
-            let counters = scenario.counters(step, &name);
+            let requests: Vec<_> = steps
+                .iter()
+                .map(|step| scenario.counters(step, &name))
+                .collect();
+            let counters = requests.concat();
+            let before: Vec<_> = counters
+                .iter()
+                .map(|counter| stored(&mut connection, counter))
+                .collect();
+            let asked = Instant::now();
             let (expected, got) = runtime.block_on(async {
-                let expected = memory.take(&counters, atomicity(step)).await;
-                (expected, lane.take(&counters, atomicity(step)).await)
+                let mut expected = Vec::new();
+                for (counters, step) in requests.iter().zip(steps) {
+                    expected.push(memory.take(counters, atomicity(step)).await);
+                }
+                let calls = requests.iter().zip(steps);
+                let got =
+                    join_all(calls.map(|(counters, step)| lane.take(counters, atomicity(step))));
+                (expected, got.await)
             });
-            prop_assert_eq!(expected, got, "{:?} of {:?}", step, counters);
+            prop_assert_eq!(expected, got, "{:?} of {:?}", steps, counters);
+            // The answers are worked out from what the script found. What it leaves behind is its own work.
+            for (place, counter) in counters.iter().enumerate() {
+                let state = memory.peek(&counter.key);
+                let stored = stored(&mut connection, counter);
+                prop_assert_eq!(&stored, &bytes(&state), "{:?} of {:?}", steps, counters);
+                let sole =
+                    |other: &Counter| other.key != counter.key || other.quota == counter.quota;
+                if stored != before[place] && !stored.is_empty() && counters.iter().all(sole) {
+                    let expected = (expiry(&state, counter, now as u64) + DAY).div_ceil(1_000);
+                    let left: u64 = redis::cmd("PTTL")
+                        .arg(counter.key.as_bytes())
+                        .query(&mut connection)
+                        .expect("PTTL");
+                    let elapsed = asked.elapsed().as_millis() as u64 + 1;
+                    prop_assert!(
+                        left <= expected && left + elapsed >= expected,
+                        "expires in {} ms, not {}: {:?} of {:?}",
+                        left,
+                        expected,
+                        steps,
+                        counters
+                    );
+                    compared.set(compared.get() + 1);
+                }
+            }
         }
         Ok(())
     });
     result.expect("the script equals the model");
+    assert!(
+        compared.get() > 1_000,
+        "{} expiries compared",
+        compared.get()
+    );
     server.no_key_without_expiry();
 }
 
@@ -212,7 +331,7 @@ fn division_in_the_script_is_exact() {
         "local quotients = {}
          for i = 1, #ARGV, 2 do
            local a, b = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
-           for _, q in ipairs({div(a, b), div_ceil(a, b), mod(a, b)}) do
+           for _, q in ipairs({div(a, b), div_ceil(a, b), a % b}) do
              quotients[#quotients + 1] = string.format('%.0f', q)
            end
          end

@@ -172,3 +172,41 @@ async fn promtool_finds_nothing_wrong() {
     let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.is_empty(), "{said}");
 }
+
+/// The port is somebody else's: only a process that wants it minds.
+#[tokio::test]
+async fn no_metrics_port_is_open_where_nobody_wants_one() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let start = |settings: &[(&str, &str)]| {
+        let all = [&[("PROMETHEUS_ADDR", address.as_str())], settings].concat();
+        Process::start(&["serve"], &all)
+    };
+    for without in [
+        &[("USE_PROMETHEUS", "false")][..],
+        &[("USE_PROMETHEUS", "F"), ("USE_STATSD", "false")],
+        &[("DISABLE_STATS", "true")],
+        &[("DISABLE_STATS", "true"), ("USE_PROMETHEUS", "true")],
+    ] {
+        let process = start(without);
+        process.address("debug").await;
+        let open: Vec<_> = process
+            .records()
+            .into_iter()
+            .filter(|record| record["@message"] == "listening")
+            .map(|record| record["port"].clone())
+            .collect();
+        assert_eq!(open, ["grpc", "http", "debug"], "{without:?}");
+    }
+    for with in [
+        &[][..],
+        &[("USE_PROMETHEUS", "")],
+        &[("USE_PROMETHEUS", "true")],
+        &[("USE_STATSD", "false")],
+        &[("USE_STATSD", "true")],
+    ] {
+        let mut process = start(with);
+        let status = process.wait(std::time::Duration::from_secs(20)).await;
+        assert_eq!(status.code(), Some(1), "{with:?}: the port is taken");
+    }
+}

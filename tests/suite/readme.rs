@@ -3,7 +3,11 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, path::Path};
 
-use axum::{Json, Router, extract::State, routing::get};
+use axum::{
+    Router,
+    extract::{self, State},
+    routing::get,
+};
 use palang::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, process::Command};
@@ -32,24 +36,26 @@ fn commands() -> Vec<String> {
 }
 
 /// What Jaeger answers for a trace: its spans with their tags.
-async fn traces_as_jaeger_shows_them(collector: Collector) -> SocketAddr {
-    let trace = async |State(collector): State<Collector>,
-                       axum::extract::Path(id): axum::extract::Path<String>|
-           -> Json<Value> {
-        let spans = collector.spans().into_iter();
-        let spans: Vec<Value> = spans
-            .filter(|span| span.trace_id.iter().map(|byte| format!("{byte:02x}")).collect::<String>() == id)
-            .map(|span| {
-                let tags: Vec<Value> = span
-                    .attributes
-                    .iter()
-                    .map(|tag| json!({"key": tag.key, "value": attribute(&span.attributes, &tag.key)}))
-                    .collect();
-                json!({"operationName": span.name, "tags": tags})
-            })
-            .collect();
-        Json(json!({"data": [{"traceID": id, "spans": spans}]}))
-    };
+async fn trace(
+    State(collector): State<Collector>,
+    extract::Path(id): extract::Path<String>,
+) -> String {
+    let hex = |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
+    let spans = collector.spans().into_iter();
+    let spans: Vec<Value> = spans
+        .filter(|span| hex(&span.trace_id) == id)
+        .map(|span| {
+            let tags = span.attributes.iter();
+            let tags: Vec<Value> = tags
+                .map(|tag| json!({"key": tag.key, "value": attribute(&span.attributes, &tag.key)}))
+                .collect();
+            json!({"operationName": span.name, "tags": tags})
+        })
+        .collect();
+    json!({"data": [{"traceID": id, "spans": spans}]}).to_string()
+}
+
+async fn jaeger(collector: Collector) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound");
     let app = Router::new()
@@ -65,7 +71,7 @@ async fn five_commands_lead_from_the_metric_to_the_reason() {
     assert_eq!(commands.len(), 5, "{commands:#?}");
 
     let (collector, endpoint) = Collector::http().await;
-    let jaeger = traces_as_jaeger_shows_them(collector.clone()).await;
+    let jaeger = jaeger(collector.clone()).await;
     let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/quickstart/rules.yaml");
     let process = Process::start(
         &["serve", "--rules", &rules.display().to_string()],
@@ -84,7 +90,7 @@ async fn five_commands_lead_from_the_metric_to_the_reason() {
         let mut spans = collector.spans().into_iter();
         let rule = |span: &opentelemetry_proto::tonic::trace::v1::Span| {
             attribute(&span.attributes, "palang.rule").is_some()
-                && attribute(&span.attributes, "palang.code").as_deref() == Some("over_limit")
+                && attribute(&span.attributes, "palang.code").as_deref() == Some("OVER_LIMIT")
         };
         spans.find(rule)
     })

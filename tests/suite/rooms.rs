@@ -106,7 +106,13 @@ const MAY_NAME: &[(&str, &[&str])] = &[
 const DOORS: &[(&str, &[&str])] = &[
     (
         "tonic::",
-        &["server", "proto.rs", "cli", "rules/source/xds"],
+        &[
+            "server",
+            "proto.rs",
+            "cli",
+            "rules/source/xds",
+            "telemetry/otlp",
+        ],
     ),
     ("axum::", &["server"]),
     // The load generator works below tonic's channel, which costs as much as the service it asks.

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::symlink,
     path::Path,
     sync::mpsc::{Receiver, channel},
     time::Instant,
@@ -243,6 +244,91 @@ fn a_directory_that_cannot_be_read_keeps_its_files() {
     watched.expect("a=1 b=1; b.yaml stale");
     fs::rename(watched.dir.path().join("away"), &more).expect("renamed");
     watched.expect("a=1 b=1");
+}
+
+#[test]
+fn links_that_lead_nowhere_keep_what_they_led_to() {
+    let home = tempfile::tempdir().expect("a directory");
+    let (b, more) = (home.path().join("b.txt"), home.path().join("more"));
+    fs::create_dir(&more).expect("a directory");
+    put(home.path(), "b.txt", &rules("b", 1));
+    put(&more, "c.yaml", &rules("c", 1));
+    let watched = Watched::new(&[("a.yaml", &rules("a", 1))]);
+    watched.expect("a=1");
+    let linked = ["b.yaml", "more"].map(|name| watched.dir.path().join(name));
+    symlink(&b, &linked[0]).expect("a link");
+    symlink(&more, &linked[1]).expect("a link");
+    watched.expect("a=1 b=1 c=1");
+
+    fs::remove_file(&b).expect("removed");
+    watched.expect("a=1 b=1 c=1; b.yaml stale");
+    fs::rename(&more, home.path().join("away")).expect("renamed");
+    watched.expect("a=1 b=1 c=1; b.yaml stale; c.yaml stale");
+    // The others go on, and what was gone is found again where it comes back.
+    watched.change(&[("a.yaml", &rules("a", 2))]);
+    watched.expect("a=2 b=1 c=1; b.yaml stale; c.yaml stale");
+    put(home.path(), "b.txt", &rules("b", 2));
+    fs::rename(home.path().join("away"), &more).expect("renamed");
+    watched.expect("a=2 b=2 c=1");
+
+    // A link that is taken out takes its rules with it, also where it led nowhere.
+    fs::remove_file(&b).expect("removed");
+    fs::remove_dir_all(&more).expect("removed");
+    watched.expect("a=2 b=2 c=1; b.yaml stale; c.yaml stale");
+    fs::remove_file(&linked[1]).expect("removed");
+    watched.expect("a=2 b=2; b.yaml stale");
+    fs::remove_file(&linked[0]).expect("removed");
+    watched.expect("a=2");
+}
+
+/// The kubelet swaps the volume first, and then takes out the links to what is no longer in it.
+#[test]
+fn a_key_taken_out_of_a_config_map_is_never_stale() {
+    let watched = Watched::new(&[]);
+    let dir = watched.dir.path();
+    let swap = |version: usize, keys: &[&str]| {
+        let fresh = dir.join(format!("..v{version}"));
+        fs::create_dir(&fresh).expect("a directory");
+        for key in keys {
+            put(&fresh, &format!("{key}.yaml"), &rules(key, 1));
+        }
+        let old = fs::read_link(dir.join("..data")).ok();
+        symlink(&fresh, dir.join("..data_tmp")).expect("a link");
+        fs::rename(dir.join("..data_tmp"), dir.join("..data")).expect("swapped");
+        for key in ["a", "b"] {
+            let link = dir.join(format!("{key}.yaml"));
+            match (keys.contains(&key), link.is_symlink()) {
+                (true, false) => {
+                    symlink(format!("..data/{key}.yaml"), link).expect("a link");
+                }
+                (false, true) => fs::remove_file(link).expect("removed"),
+                _ => {}
+            }
+        }
+        if let Some(old) = old {
+            fs::remove_dir_all(old).expect("removed");
+        }
+    };
+    let mut seen = Vec::new();
+    for round in 0..10 {
+        for (version, keys, state) in [
+            (2 * round, &["a", "b"][..], "a=1 b=1"),
+            (2 * round + 1, &["a"], "a=1"),
+        ] {
+            swap(version, keys);
+            loop {
+                let reload = watched.reloads.recv_timeout(PATIENCE).expect("a reload");
+                seen.push(describe(&reload));
+                if seen.last().is_some_and(|last| last == state) {
+                    break;
+                }
+            }
+        }
+    }
+    assert!(
+        !seen.iter().any(|state| state.contains("stale")),
+        "{seen:?}"
+    );
 }
 
 #[test]

@@ -237,7 +237,7 @@ fn only_yaml_files_that_are_not_dot_named_are_loaded() {
         fs::write(dir.path().join(junk), rules("d", 9)).expect("written");
     }
     fs::create_dir(dir.path().join("empty")).expect("a directory");
-    symlink("nowhere.yaml", dir.path().join("dangling.yaml")).expect("a link");
+    symlink("nowhere", dir.path().join("dangling")).expect("a link");
     symlink(".", dir.path().join("loop")).expect("a link");
     let _socket = UnixListener::bind(dir.path().join("s.yaml")).expect("a socket");
 
@@ -266,7 +266,7 @@ fn only_yaml_files_that_are_not_dot_named_are_loaded() {
             ("README", not_yaml),
             ("c.yaml.bak", not_yaml),
             ("c.yaml~", not_yaml),
-            ("dangling.yaml", "dangling link"),
+            ("dangling", "dangling link"),
             ("s.yaml", "not a regular file"),
         ]
     );

@@ -202,7 +202,9 @@ impl Server {
 
     /// The value of a series at `/metrics`; 0 when it is not there.
     pub(crate) async fn metric(&self, series: &str) -> u64 {
-        let metrics = get(self.at.metrics, "/metrics").await.body;
+        let metrics = get(self.at.metrics.expect("a metrics port"), "/metrics")
+            .await
+            .body;
         metrics
             .lines()
             .filter_map(|line| line.rsplit_once(' '))

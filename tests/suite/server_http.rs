@@ -178,7 +178,7 @@ async fn operators_see_what_is_in_force() {
     }
 
     // A rule's series are there from the start, at zero.
-    let metrics = get(server.at.metrics, "/prom").await;
+    let metrics = get(server.at.metrics.expect("a metrics port"), "/prom").await;
     assert_eq!(
         metrics.header("content-type"),
         Some("text/plain; version=0.0.4; charset=utf-8")

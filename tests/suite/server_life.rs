@@ -28,7 +28,9 @@ async fn connections_are_spread_over_the_workers() {
                 client.should_rate_limit(asked).await.unwrap();
                 open.push(client);
             }
-            let metrics = get(server.at.metrics, "/metrics").await.body;
+            let metrics = get(server.at.metrics.expect("a metrics port"), "/metrics")
+                .await
+                .body;
             let spread: Vec<usize> = metrics
                 .lines()
                 .filter_map(|line| line.strip_prefix("palang_worker_connections{"))

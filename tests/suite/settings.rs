@@ -39,8 +39,106 @@ fn memcached_is_refused_with_a_sentence() {
     assert!(said.contains("keep counters in Redis"), "{said}");
 }
 
+/// Counters in memory by mistake would grant each limit once for each replica.
+#[test]
+fn settings_of_a_redis_without_its_address_are_refused() {
+    for settings in [
+        &[("REDIS_TYPE", "SENTINEL")][..],
+        &[("REDIS_AUTH", "hunter2"), ("REDIS_TLS", "true")],
+        &[("REDIS_POOL_SIZE", "20"), ("REDIS_URL", "")],
+        &[("REDIS_SOCKET_TYPE", "tcp")],
+        &[("REDIS_PIPELINE_WINDOW", "150us")],
+        &[("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "true")],
+        &[("REDIS_PERSECOND", "true"), ("REDIS_PERSECOND_URL", "a:1")],
+        &[("REDIS_PERSECOND_URL", "a:1")],
+        &[("REDIS_TYPE", "RING")],
+    ] {
+        let (code, said) = refused(settings);
+        assert_eq!(code, Some(64), "{settings:?}: {said}");
+        let line = said.lines().find(|line| line.contains("set REDIS_URL"));
+        let line = line.unwrap_or_else(|| panic!("{settings:?}: {said}"));
+        for (name, _) in settings.iter().filter(|(name, _)| *name != "REDIS_URL") {
+            assert!(line.contains(name), "{name} in {line}");
+        }
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+}
+
+#[test]
+fn every_mistake_of_several_settings_and_files_is_told_at_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.display().to_string()
+    };
+    let (no_pem, absent) = (file("no.pem", "nothing"), "/nowhere/ca.pem");
+    let (code, said) = refused(&[
+        ("PORT", "http"),
+        ("BACKEND_TYPE", "memcache"),
+        ("REDIS_TYPE", "sentinel"),
+        ("REDIS_URL", "hunter2"),
+        ("REDIS_TLS", "true"),
+        ("REDIS_TLS_CACERT", absent),
+        ("REDIS_TLS_CLIENT_CERT", &no_pem),
+        ("REDIS_TLS_CLIENT_KEY", &no_pem),
+        ("REDIS_PERSECOND", "true"),
+        ("REDIS_PERSECOND_URL", "redis://:hunter2@:70000"),
+        ("GRPC_SERVER_USE_TLS", "true"),
+        ("GRPC_SERVER_TLS_KEY", &no_pem),
+        ("GRPC_CLIENT_TLS_CACERT", absent),
+        ("USE_DOG_STATSD", "true"),
+        ("USE_DOG_STATSD_MOGRIFIERS", "A"),
+        ("DOG_STATSD_MOGRIFIER_A_PATTERN", "("),
+        ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+        ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "hunter2"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318"),
+    ]);
+    assert_eq!(code, Some(64), "{said}");
+    let starts: Vec<&str> = said
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split_once(": ").map(|(setting, _)| setting))
+        .collect();
+    assert_eq!(
+        starts,
+        [
+            "PORT",
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            "BACKEND_TYPE",
+            "REDIS_URL",
+            "REDIS_TLS_CACERT",
+            "REDIS_TLS_CLIENT_CERT",
+            "REDIS_TLS_CLIENT_KEY",
+            "REDIS_PERSECOND_URL",
+            "GRPC_SERVER_TLS_CERT",
+            "GRPC_SERVER_TLS_KEY",
+            "GRPC_CLIENT_TLS_CACERT",
+            "DOG_STATSD_MOGRIFIER_A_NAME",
+            "DOG_STATSD_MOGRIFIER_A_PATTERN",
+            "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
+        ],
+        "{said}"
+    );
+    assert!(!said.contains("hunter2"), "{said}");
+}
+
+/// What decides the address's meaning is wrong: nothing is said of the address.
+#[test]
+fn an_address_is_not_judged_by_a_type_that_is_none() {
+    let (code, said) = refused(&[("REDIS_TYPE", "RING"), ("REDIS_URL", "mymaster,a:1,b:2")]);
+    assert_eq!(code, Some(64));
+    assert!(
+        said.contains("REDIS_TYPE: \"RING\" is not allowed"),
+        "{said}"
+    );
+    assert!(!said.contains("REDIS_URL"), "{said}");
+}
+
 #[tokio::test]
 async fn what_is_not_needed_is_accepted_and_said_once() {
+    let redis = crate::support::redis::RedisServer::start();
+    let url = format!("127.0.0.1:{}", redis.open_port());
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("rules.yaml"), RULES).expect("written");
     let process = Process::start(
@@ -50,8 +148,10 @@ async fn what_is_not_needed_is_accepted_and_said_once() {
             ("RUNTIME_WATCH_ROOT", "false"),
             ("RUNTIME_IGNOREDOTFILES", "T"),
             ("EXPIRATION_JITTER_MAX_SECONDS", "0x10"),
+            ("REDIS_URL", &url),
             ("REDIS_PIPELINE_WINDOW", "150us"),
             ("REDIS_PIPELINE_LIMIT", "0"),
+            ("REDIS_PERSECOND", "false"),
             ("PROMETHEUS_MAPPER_YAML", "/etc/statsd-exporter/conf.yaml"),
             ("GRPC_SERVER_TLS_CA_CERT", "/certs/ca.crt"),
         ],
@@ -94,6 +194,7 @@ async fn a_variable_that_is_set_to_nothing_is_not_set() {
             ("PALANG_RULES", ""),
             ("REDIS_URL", ""),
             ("REDIS_POOL_SIZE", ""),
+            ("REDIS_PERSECOND", "false"),
             ("SHADOW_MODE", ""),
             ("NEAR_LIMIT_RATIO", ""),
             ("LIMIT_LIMIT_HEADER", ""),

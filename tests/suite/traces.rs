@@ -119,11 +119,12 @@ async fn a_call_and_its_store_are_told_of_over_both_protocols() {
             assert!(span.start_time_unix_nano <= inner[0].start_time_unix_nano);
             assert!(span.end_time_unix_nano >= inner[0].end_time_unix_nano);
         }
+        let resource = collector.resource().expect("a resource").attributes;
         assert_eq!(
-            collector.resource("service.name").as_deref(),
+            attribute(&resource, "service.name").as_deref(),
             Some("limits")
         );
-        assert!(collector.resource("service.instance.id").is_some());
+        assert!(attribute(&resource, "service.instance.id").is_some());
         eventually("the count of spans", async || {
             let metrics = service.metrics().await;
             metrics
@@ -160,7 +161,75 @@ async fn the_parent_decides_what_is_followed_and_else_the_rate() {
     .await;
     // The end sends what waits.
     service.stop().await;
-    assert_eq!(collector.spans().len(), 2);
+    let spans = collector.spans();
+    assert_eq!(spans.len(), 2);
+    assert!(spans.iter().all(|span| hex(&span.trace_id) == TRACE));
+    assert!(spans.iter().any(|span| hex(&span.parent_span_id) == SPAN));
+}
+
+#[tokio::test]
+async fn a_share_of_the_calls_that_say_nothing_is_followed() {
+    const CALLS: usize = 400;
+    let (collector, address) = Collector::grpc().await;
+    let settings = [
+        ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc"),
+        ("TRACING_SAMPLING_RATE", "0.25"),
+    ];
+    let service = start(address, &settings).await;
+    for _ in 0..CALLS {
+        let asked = service.should_rate_limit(request("shop", &[&[("many", "7")]]));
+        asked.await.expect("decided");
+    }
+    service.stop().await;
+    let traces: BTreeSet<_> = collector
+        .spans()
+        .into_iter()
+        .map(|span| span.trace_id)
+        .collect();
+    // A hundred are expected; the bounds are seven standard deviations away.
+    assert!((40..=160).contains(&traces.len()), "{}", traces.len());
+}
+
+#[tokio::test]
+async fn who_sends_is_told_as_the_settings_and_the_environment_say() {
+    let (collector, address) = Collector::http().await;
+    let endpoint = format!("http://{address}/v1/traces");
+    let rules = tempfile::tempdir().expect("a directory for the rules");
+    std::fs::write(rules.path().join("shop.yaml"), RULES).expect("the rules are written");
+    let path = rules.path().display().to_string();
+    let env = [
+        ("PALANG_RULES", &*path),
+        ("TRACING_ENABLED", "true"),
+        ("TRACING_SERVICE_NAME", "limits"),
+        ("TRACING_SERVICE_NAMESPACE", "edge"),
+        ("TRACING_SERVICE_INSTANCE_ID", "one"),
+        (
+            "OTEL_RESOURCE_ATTRIBUTES",
+            "deployment.environment.name=test",
+        ),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &*endpoint),
+        ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "api-key=a%20b"),
+    ];
+    let process = Process::start(&["serve"], &env);
+    let mut client = RateLimitServiceClient::new(channel(process.address("grpc").await).await);
+    let asked = client.should_rate_limit(request("shop", &[&[("user", "7")]]));
+    asked.await.expect("decided");
+    let resource = eventually("a trace", async || collector.resource()).await;
+    for (name, value) in [
+        ("service.name", "limits"),
+        ("service.namespace", "edge"),
+        ("service.instance.id", "one"),
+        ("service.version", env!("CARGO_PKG_VERSION")),
+        ("deployment.environment.name", "test"),
+    ] {
+        assert_eq!(
+            attribute(&resource.attributes, name).as_deref(),
+            Some(value),
+            "{name}"
+        );
+    }
+    let headers = collector.headers().pop().expect("headers");
+    assert_eq!(headers["api-key"], "a b");
 }
 
 #[tokio::test]
@@ -405,10 +474,16 @@ async fn a_real_prometheus_reads_everything_and_keeps_the_trace() {
         })
         .await;
     }
-    eventually("the exemplar", async || {
-        let path = "/api/v1/query_exemplars?query=palang_rate_limit_exceeded_total&start=0&end=99999999999";
-        let found = prometheus.api(path).await?;
-        (found[0]["exemplars"][0]["labels"]["trace_id"] == TRACE).then_some(())
-    })
-    .await;
+    for name in [
+        "palang_rate_limit_exceeded_total",
+        "palang_decision_duration_seconds_bucket",
+        "palang_store_duration_seconds_bucket",
+    ] {
+        eventually("the exemplar", async || {
+            let path = format!("/api/v1/query_exemplars?query={name}&start=0&end=99999999999");
+            let found = prometheus.api(&path).await?;
+            (found[0]["exemplars"][0]["labels"]["trace_id"] == TRACE).then_some(())
+        })
+        .await;
+    }
 }

@@ -15,6 +15,17 @@
       key: {{ index . 2 }}
 {{ end -}}
 
+{{/* Secret and key of a credential, as a YAML list. Give a list: the named Secret, its key, the value, the chart's Secret, its key. */}}
+{{- define "palang.env.source" -}}
+{{- if index . 1 -}}
+{{- toYaml (list (index . 0) (index . 1)) -}}
+{{- else if index . 2 -}}
+{{- toYaml (list (index . 3) (index . 4)) -}}
+{{- else -}}
+[]
+{{- end -}}
+{{- end -}}
+
 {{/*
 One Redis. Give a dict: root, prefix of the settings, redis (its values), keys (prefix of its keys in the chart's Secret),
 url (if not the values').
@@ -36,19 +47,20 @@ Kubernetes fills in $(NAME) of what comes earlier: the manifest never holds the 
 {{- if not (kindIs "invalid" $redis.poolSize) }}
 {{- include "palang.env.plain" (list (printf "%s_POOL_SIZE" $prefix) (int $redis.poolSize)) }}
 {{- end }}
-{{- $password := empty $given.passwordKey | ternary (empty $redis.password | ternary list (list $made (printf "%s-password" .keys))) (list $given.name $given.passwordKey) }}
-{{- $username := empty $given.usernameKey | ternary (empty $redis.username | ternary list (list $made (printf "%s-username" .keys))) (list $given.name $given.usernameKey) }}
-{{- if and $password $username }}
-{{- include "palang.env.secret" (concat (list (printf "SECRET_%s_USERNAME" $prefix)) $username) }}
-{{- include "palang.env.secret" (concat (list (printf "SECRET_%s_PASSWORD" $prefix)) $password) }}
-{{- include "palang.env.plain" (list (printf "%s_AUTH" $prefix) (printf "$(SECRET_%s_USERNAME):$(SECRET_%s_PASSWORD)" $prefix $prefix)) }}
-{{- else if $password }}
-{{- include "palang.env.secret" (concat (list (printf "%s_AUTH" $prefix)) $password) }}
+{{- $username := include "palang.env.source" (list $given.name $given.usernameKey $redis.username $made (printf "%s-username" .keys)) | fromYamlArray }}
+{{- $password := include "palang.env.source" (list $given.name $given.passwordKey $redis.password $made (printf "%s-password" .keys)) | fromYamlArray }}
+{{- $sentinel := include "palang.env.source" (list $given.name $given.sentinelPasswordKey $redis.sentinelPassword $made (printf "%s-sentinel-password" .keys)) | fromYamlArray }}
+{{- if $username }}
+{{- include "palang.env.secret" (concat (list (printf "%s_USER" $prefix)) $username) }}
 {{- end }}
-{{- if $given.sentinelPasswordKey }}
-{{- include "palang.env.secret" (list (printf "%s_SENTINEL_AUTH" $prefix) $given.name $given.sentinelPasswordKey) }}
-{{- else if $redis.sentinelPassword }}
-{{- include "palang.env.secret" (list (printf "%s_SENTINEL_AUTH" $prefix) $made (printf "%s-sentinel-password" .keys)) }}
+{{- /* Not _AUTH, which is split at its first colon. */}}
+{{- if $password }}
+{{- include "palang.env.secret" (concat (list (printf "%s_PASSWORD" $prefix)) $password) }}
+{{- end }}
+{{- /* What comes before the first colon is a user: none. */}}
+{{- if $sentinel }}
+{{- include "palang.env.secret" (concat (list (printf "SECRET_%s_SENTINEL_PASSWORD" $prefix)) $sentinel) }}
+{{- include "palang.env.plain" (list (printf "%s_SENTINEL_AUTH" $prefix) (printf ":$(SECRET_%s_SENTINEL_PASSWORD)" $prefix)) }}
 {{- end }}
 {{- if $redis.tls.enabled }}
 {{- include "palang.env.plain" (list (printf "%s_TLS" $prefix) "true") }}
@@ -125,6 +137,9 @@ Kubernetes fills in $(NAME) of what comes earlier: the manifest never holds the 
 {{- include "palang.env.plain" (list "REDIS_TLS_CLIENT_KEY" (printf "/etc/palang/redis-tls/%s" .keyKey)) }}
 {{- end }}
 {{- end }}
+{{- if .sentinels }}
+{{- include "palang.env.plain" (list "REDIS_SENTINEL_TLS" "true") }}
+{{- end }}
 {{- if .skipHostnameVerification }}
 {{- include "palang.env.plain" (list "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION" "true") }}
 {{- end }}
@@ -167,13 +182,13 @@ Kubernetes fills in $(NAME) of what comes earlier: the manifest never holds the 
 {{- end }}
 {{- end }}
 
-{{- /* Its default, statsd to localhost, is the reference's and of no use in a pod. */}}
 {{- include "palang.env.plain" (list "USE_STATSD" $v.metrics.statsd.enabled) }}
 {{- if $v.metrics.statsd.enabled }}
 {{- include "palang.env.plain" (list "STATSD_HOST" $v.metrics.statsd.host) }}
 {{- include "palang.env.plain" (list "STATSD_PORT" (int $v.metrics.statsd.port)) }}
 {{- include "palang.env.plain" (list "STATSD_PROTOCOL" $v.metrics.statsd.protocol) }}
 {{- end }}
+{{- /* false opens no metrics port. */}}
 {{- include "palang.env.plain" (list "USE_PROMETHEUS" $v.metrics.enabled) }}
 {{- if $v.metrics.enabled }}
 {{- include "palang.env.plain" (list "PROMETHEUS_ADDR" (printf ":%d" (int $v.ports.metrics))) }}
@@ -199,7 +214,7 @@ Kubernetes fills in $(NAME) of what comes earlier: the manifest never holds the 
 {{- define "palang.listenAddress" -}}
 {{- if .Values.listenAddress -}}
 {{- .Values.listenAddress -}}
-{{- else if or (has "IPv6" .Values.service.ipFamilies) (hasSuffix "DualStack" .Values.service.ipFamilyPolicy) -}}
+{{- else if or (has "IPv6" (default list .Values.service.ipFamilies)) (hasSuffix "DualStack" .Values.service.ipFamilyPolicy) -}}
 ::
 {{- else -}}
 0.0.0.0

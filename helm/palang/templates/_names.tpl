@@ -4,15 +4,19 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* Room is kept for the longest suffix, so that two objects never get one name. */}}
+{{/*
+Room is kept for the longest suffix, so that two objects never get one name. The name of a Service has no dots and begins
+with a letter; that of a release may be otherwise.
+*/}}
 {{- define "palang.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
-{{- else if contains (include "palang.name" .) .Release.Name -}}
-{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name (include "palang.name" .) | trunc 50 | trimSuffix "-" -}}
+{{- $name := .Values.fullnameOverride -}}
+{{- if not $name -}}
+{{- $name = contains (include "palang.name" .) .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name (include "palang.name" .)) | replace "." "-" -}}
+{{- if regexMatch "^[0-9]" $name -}}
+{{- $name = printf "r%s" $name -}}
 {{- end -}}
+{{- end -}}
+{{- $name | trunc 50 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "palang.headlessName" -}}{{ include "palang.fullname" . }}-headless{{- end -}}
@@ -68,7 +72,7 @@ The chart's own labels win: a selector must find what it is meant to.
 {{- $root := .root -}}
 {{- $own := merge (dict "app.kubernetes.io/component" (default "ratelimit" .component)) (omit (include "palang.selectorLabels" $root | fromYaml) "app.kubernetes.io/component") -}}
 {{- $labels := merge $own (default dict .labels) (include "palang.sharedLabels" $root | fromYaml) -}}
-{{- $annotations := merge (dict) (default dict .annotations) $root.Values.commonAnnotations -}}
+{{- $annotations := merge (dict) (default dict .annotations) (default dict $root.Values.commonAnnotations) -}}
 name: {{ .name }}
 namespace: {{ default $root.Release.Namespace .namespace }}
 labels:
@@ -81,7 +85,7 @@ annotations:
 
 {{/* Give a dict: root, image, and the tag if the image has none. */}}
 {{- define "palang.image" -}}
-{{- $registry := default .image.registry .root.Values.global.imageRegistry -}}
+{{- $registry := default .image.registry (dig "imageRegistry" "" (default dict .root.Values.global)) -}}
 {{- $name := empty $registry | ternary .image.repository (printf "%s/%s" $registry .image.repository) -}}
 {{- if .image.digest -}}
 {{- printf "%s@%s" $name .image.digest -}}
@@ -91,7 +95,7 @@ annotations:
 {{- end -}}
 
 {{- define "palang.imagePullSecrets" -}}
-{{- with concat .Values.global.imagePullSecrets .Values.image.pullSecrets | uniq -}}
+{{- with concat (dig "imagePullSecrets" list (default dict .Values.global)) (default list .Values.image.pullSecrets) | uniq -}}
 imagePullSecrets:
   {{- range . }}
   - name: {{ . }}

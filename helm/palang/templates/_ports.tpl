@@ -19,9 +19,14 @@
 {{- else -}}
 {{- range $one := list $redis ($redis.perSecond.enabled | ternary $redis.perSecond dict) -}}
 {{- if $one -}}
-{{- range $address := splitList "," (default "" $one.url) -}}
+{{- /* Without a port it is 6379. A path is a socket in the pod, and a master's name is no address. */}}
+{{- range $address := compact (splitList "," (default "" $one.url)) -}}
 {{- with regexFind ":[0-9]+(/[0-9]*)?$" $address -}}
 {{- $ports = append $ports (regexFind "[0-9]+" . | int) -}}
+{{- else -}}
+{{- if not (regexMatch "^(unix:|/)" $address) -}}
+{{- $ports = append $ports 6379 -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- /* The addresses of the masters come from the sentinels, and an address in a Secret cannot be read here. */}}

@@ -12,11 +12,14 @@ use anyhow::Context as _;
 use hyper::{body::Incoming, client::conn::http2::SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{net::TcpStream, sync::Mutex, time::timeout};
-use tonic::body::Body;
+use tonic::{body::Body, transport::Channel};
 use tower::Service;
 
-use crate::proto::envoy::service::ratelimit::v3::{
-    RateLimitRequest, RateLimitResponse, rate_limit_service_client::RateLimitServiceClient,
+use crate::{
+    cli::client::{self, Tls},
+    proto::envoy::service::ratelimit::v3::{
+        RateLimitRequest, RateLimitResponse, rate_limit_service_client::RateLimitServiceClient,
+    },
 };
 
 /// Pause after a connection that could not be made.
@@ -24,7 +27,15 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection that is made anew when the service ends it.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) enum Connection {
+    /// HTTP/2 over TCP.
+    Plain(Plain),
+    /// What else there is: TLS, and Unix sockets.
+    Other { channel: Channel, timeout: Duration },
+}
+
+#[derive(Debug)]
+pub(super) struct Plain {
     address: String,
     origin: http::Uri,
     timeout: Duration,
@@ -34,17 +45,22 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects to `address`, `host:port`.
-    pub(super) async fn open(address: &str, timeout: Duration) -> anyhow::Result<Self> {
-        Ok(Self {
-            sender: RefCell::new(connect(address, timeout).await?),
-            address: address.to_owned(),
-            origin: format!("http://{address}")
+    /// Connects to `address`, `host:port` or a URL.
+    pub(super) async fn open(address: &str, timeout: Duration, tls: &Tls) -> anyhow::Result<Self> {
+        let plain = address.strip_prefix("http://").unwrap_or(address);
+        if plain.contains("://") || tls.is_asked_for() {
+            let channel = client::connect(address, timeout, tls).await?;
+            return Ok(Self::Other { channel, timeout });
+        }
+        Ok(Self::Plain(Plain {
+            sender: RefCell::new(connect(plain, timeout).await?),
+            address: plain.to_owned(),
+            origin: format!("http://{plain}")
                 .parse()
                 .with_context(|| format!("{address} is no address: expected host:port"))?,
             timeout,
             connecting: Mutex::new(()),
-        })
+        }))
     }
 
     /// Asks.
@@ -52,15 +68,31 @@ impl Connection {
     /// # Errors
     /// Why there is no answer, in few words: equal reasons are counted together.
     pub(super) async fn ask(&self, request: RateLimitRequest) -> Result<RateLimitResponse, String> {
-        let sender = Sender(self.sender().await?);
-        let mut client = RateLimitServiceClient::with_origin(sender, self.origin.clone());
-        match timeout(self.timeout, client.should_rate_limit(request)).await {
+        let (answer, patience) = match self {
+            Self::Plain(plain) => {
+                let sender = Sender(plain.sender().await?);
+                let mut client = RateLimitServiceClient::with_origin(sender, plain.origin.clone());
+                let asked = client.should_rate_limit(request);
+                (timeout(plain.timeout, asked).await, plain.timeout)
+            }
+            Self::Other {
+                channel,
+                timeout: patience,
+            } => {
+                let mut client = RateLimitServiceClient::new(channel.clone());
+                let asked = client.should_rate_limit(request);
+                (timeout(*patience, asked).await, *patience)
+            }
+        };
+        match answer {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => Err(format!("{:?}: {}", status.code(), status.message())),
-            Err(_) => Err(format!("no answer within {:?}", self.timeout)),
+            Err(_) => Err(format!("no answer within {patience:?}")),
         }
     }
+}
 
+impl Plain {
     async fn sender(&self) -> Result<SendRequest<Body>, String> {
         if self.sender.borrow().is_closed() {
             let _one = self.connecting.lock().await;

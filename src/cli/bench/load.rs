@@ -25,12 +25,13 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use super::{connection::Connection, tally::Tally, template::Template};
-use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use crate::{cli::client::Tls, proto::envoy::service::ratelimit::v3::RateLimitRequest};
 
 /// A run, as the command line asks for it.
 #[derive(Clone, Debug)]
 pub(super) struct Load {
     pub(super) address: String,
+    pub(super) tls: Tls,
     pub(super) template: Template,
     pub(super) threads: usize,
     pub(super) connections: usize,
@@ -136,7 +137,7 @@ impl Load {
         LocalSet::new().block_on(&runtime, async {
             let mut connections = Vec::with_capacity(self.connections);
             for _ in 0..self.connections {
-                connections.push(Connection::open(&self.address, self.timeout).await?);
+                connections.push(Connection::open(&self.address, self.timeout, &self.tls).await?);
             }
             // Nobody listens when another thread could not connect.
             let _ = connected.send(());
@@ -224,7 +225,7 @@ impl Caller {
         match connection.ask(request).await {
             Ok(answer) => {
                 let mut tally = self.tally.borrow_mut();
-                tally.answered(&answer, keys, since.elapsed());
+                tally.answered(&answer, keys, (since, Instant::now()));
                 self.progress.answers.fetch_add(1, Ordering::Relaxed);
             }
             Err(reason) => self.failed(reason, keys),

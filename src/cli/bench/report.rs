@@ -5,8 +5,9 @@ use std::{fmt::Write as _, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
+    bound::{Check, Finding},
     load::Load,
-    tally::{Check, Tally},
+    tally::Tally,
 };
 
 /// A finished run.
@@ -16,7 +17,7 @@ pub(super) struct Report<'r> {
     pub(super) tally: &'r Tally,
     pub(super) took: Duration,
     /// `None` when no limit was given.
-    pub(super) check: Option<Check>,
+    pub(super) check: Option<&'r Check>,
 }
 
 /// The shares of calls whose time is shown.
@@ -32,6 +33,13 @@ const PERCENTILES: [(&str, f64); 6] = [
 impl Report<'_> {
     fn per_second(&self) -> f64 {
         self.tally.answers() as f64 / self.took.as_secs_f64().max(1e-9)
+    }
+
+    /// The descriptor of a counter, with its key in place.
+    fn name(&self, finding: &Finding) -> String {
+        let template = &self.load.template;
+        let (place, key) = self.tally.name(finding.counter, template.keys.count());
+        template.shown(place, key)
     }
 
     fn mode(&self) -> &'static str {
@@ -98,7 +106,7 @@ impl Report<'_> {
                 ),
             );
         }
-        if let Some(check) = &self.check {
+        if let Some(check) = self.check {
             line(
                 "limit",
                 format!(
@@ -119,6 +127,22 @@ impl Report<'_> {
                     "",
                     format!("{} granted {} hits too few", check.under, check.under_hits),
                 );
+            }
+            for finding in &check.closest {
+                line(
+                    "",
+                    format!(
+                        "{}: granted {} of {} asked, at most {} ({})",
+                        self.name(finding),
+                        finding.granted,
+                        finding.answered,
+                        finding.bound.hits,
+                        finding.bound.how
+                    ),
+                );
+            }
+            if check.counters > check.closest.len() as u64 {
+                line("", "all others were further from their bounds".to_owned());
             }
         }
         text
@@ -158,6 +182,13 @@ impl Report<'_> {
                 "exhausted": check.exhausted,
                 "over": {"counters": check.over, "hits": check.over_hits},
                 "under": {"counters": check.under, "hits": check.under_hits},
+                "closest": check.closest.iter().map(|finding| json!({
+                    "counter": self.name(finding),
+                    "asked": finding.answered,
+                    "granted": finding.granted,
+                    "bound": finding.bound.hits,
+                    "how": finding.bound.how,
+                })).collect::<Vec<_>>(),
             })),
         })
     }

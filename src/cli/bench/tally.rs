@@ -1,10 +1,13 @@
 //! What came back, and whether it was right.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, time::Instant};
 
 use hdrhistogram::Histogram;
 
-use super::template::Template;
+use super::{
+    bound::{Bound, Check, Expected, Finding},
+    template::Template,
+};
 use crate::proto::envoy::service::ratelimit::v3::{RateLimitResponse, rate_limit_response::Code};
 
 /// The answers of one thread, or of all of them.
@@ -31,6 +34,8 @@ struct Counters {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counter {
+    /// When it was first asked, and when it last answered.
+    asked: Option<(Instant, Instant)>,
     answered: u64,
     /// By calls without an answer: counted or not, nobody knows.
     unknown: u64,
@@ -38,37 +43,6 @@ struct Counter {
     passed: u64,
     /// The descriptor itself was within its limit, whatever became of the call.
     within: u64,
-}
-
-/// What a limit has to look like from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Expected {
-    /// Hits a counter grants in one window.
-    pub(super) limit: u64,
-    /// The window; `None` when it outlasts the run.
-    pub(super) per: Option<Duration>,
-}
-
-/// Whether the limit held.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Check {
-    /// Counters that were asked.
-    pub(super) counters: u64,
-    /// Of these, those that were asked for more than they could grant.
-    pub(super) exhausted: u64,
-    /// Those that granted too much, and by how many hits in all.
-    pub(super) over: u64,
-    pub(super) over_hits: u64,
-    /// Those that refused too early, and how many hits in all.
-    pub(super) under: u64,
-    pub(super) under_hits: u64,
-}
-
-impl Check {
-    /// No counter granted too much or too little.
-    pub(super) const fn holds(&self) -> bool {
-        self.over == 0 && self.under == 0
-    }
 }
 
 impl Tally {
@@ -92,8 +66,13 @@ impl Tally {
         }
     }
 
-    /// Adds an answer that took `time`.
-    pub(super) fn answered(&mut self, answer: &RateLimitResponse, keys: &[usize], time: Duration) {
+    /// Adds an answer, which came at `until` to a call that was due at `since`.
+    pub(super) fn answered(
+        &mut self,
+        answer: &RateLimitResponse,
+        keys: &[usize],
+        (since, until): (Instant, Instant),
+    ) {
         let passed = answer.overall_code() == Code::Ok;
         if passed {
             self.allowed += 1;
@@ -103,10 +82,12 @@ impl Tally {
         let no_limit = |status: &super::Status| status.current_limit.is_none();
         self.unlimited += u64::from(answer.statuses.iter().any(no_limit));
         // The histogram grows by itself, so every time fits.
+        let time = until.saturating_duration_since(since);
         let _ = self.latency.record(time.as_micros() as u64);
         if let Some(counters) = &mut self.counters {
             let hits = counters.hits;
             counters.each(keys, |place, counter| {
+                counter.was_asked((since, until));
                 counter.answered += hits;
                 counter.passed += if passed { hits } else { 0 };
                 let status = answer.statuses.get(place);
@@ -148,6 +129,9 @@ impl Tally {
         }
         if let (Some(counters), Some(others)) = (&mut self.counters, other.counters) {
             for (counter, other) in counters.counters.iter_mut().zip(others.counters) {
+                if let Some(asked) = other.asked {
+                    counter.was_asked(asked);
+                }
                 counter.answered += other.answered;
                 counter.unknown += other.unknown;
                 counter.passed += other.passed;
@@ -156,30 +140,45 @@ impl Tally {
         }
     }
 
-    /// Compares each counter with the limit, after a run of `time`.
-    pub(super) fn check(&self, expected: Expected, time: Duration) -> Check {
+    /// Compares each counter with the limit.
+    pub(super) fn check(&self, expected: &Expected) -> Check {
         let mut check = Check::default();
         let Some(counters) = &self.counters else {
             return check;
         };
         let hits = counters.hits.max(1);
-        let most = expected.most(time);
-        for counter in &counters.counters {
-            if counter.answered == 0 {
+        for (number, counter) in counters.counters.iter().enumerate() {
+            let Some((from, to)) = counter.asked else {
                 continue;
-            }
-            check.counters += 1;
-            check.exhausted += u64::from(counter.answered > expected.limit);
-            let over = counter.passed.saturating_sub(most);
-            check.over += u64::from(over > 0);
-            check.over_hits += over;
+            };
+            let bound: Bound = expected.most(from, to);
             // A call is granted whole or not at all, and one that was not answered may have taken its hits.
-            let least = counter.answered.min(expected.limit / hits * hits);
-            let under = least.saturating_sub(counter.within + counter.unknown);
-            check.under += u64::from(under > 0);
-            check.under_hits += under;
+            let least = counter.answered.min(expected.at_once() / hits * hits);
+            check.add(Finding {
+                counter: number,
+                answered: counter.answered,
+                granted: counter.passed,
+                under: least.saturating_sub(counter.within + counter.unknown),
+                exhausted: counter.answered > expected.limit,
+                bound,
+            });
         }
         check
+    }
+
+    /// The descriptor, by its place, and the key's number of a counter.
+    pub(super) fn name(&self, counter: usize, keys: usize) -> (usize, usize) {
+        let row = counter / keys.max(1) * keys.max(1);
+        let rows = self.counters.as_ref().map(|counters| &counters.rows);
+        let place = rows.and_then(|rows| rows.iter().position(|first| *first == row));
+        (place.unwrap_or(0), counter - row)
+    }
+}
+
+impl Counter {
+    fn was_asked(&mut self, (since, until): (Instant, Instant)) {
+        let (from, to) = self.asked.unwrap_or((since, until));
+        self.asked = Some((from.min(since), to.max(until)));
     }
 }
 
@@ -191,27 +190,12 @@ impl Counters {
     }
 }
 
-impl Expected {
-    /// The most that any algorithm grants in `time`: each window that a run of that length can touch is granted in
-    /// full, or refilled for.
-    fn most(self, time: Duration) -> u64 {
-        let windows = match self.per {
-            None => 1,
-            Some(per) => {
-                let begun = time.as_nanos().div_ceil(per.as_nanos().max(1));
-                u64::try_from(begun).unwrap_or(u64::MAX).saturating_add(1)
-            }
-        };
-        self.limit.saturating_mul(windows)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::cli::bench::{Distribution, Status, keys::Keys, template::DescriptorTemplate};
-
-    const RUN: Duration = Duration::from_secs(1);
 
     fn tally() -> Tally {
         let template = Template {
@@ -236,38 +220,41 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(answers: &[Option<Code>], expected: Expected, over: u64, under: u64) {
+    fn check(answers: &[Option<Code>], per: Option<Duration>, over: u64, under: u64) {
+        let start = Instant::now();
+        let run = (start, start + Duration::from_secs(1));
         let mut tally = tally();
         for code in answers {
             match code {
-                Some(code) => tally.answered(&answer(*code), &[1], RUN),
+                Some(code) => tally.answered(&answer(*code), &[1], run),
                 None => tally.failed("lost".to_owned(), &[1]),
             }
         }
         let mut both = self::tally();
         both.merge(tally);
-        let check = both.check(expected, RUN);
+        let expected = Expected {
+            limit: 5,
+            per,
+            algorithm: None,
+            burst: None,
+        };
+        let check = both.check(&expected);
         assert_eq!((check.over_hits, check.under_hits), (over, under));
         assert_eq!(check.counters, 1);
+        assert_eq!(both.name(1, 3), (0, 1));
     }
 
     #[test]
     fn too_much_and_too_little_are_seen() {
         use Code::{Ok, OverLimit};
         // 5 hits in units of 2: two calls.
-        let limit = Expected {
-            limit: 5,
-            per: None,
-        };
-        check(&[Some(Ok), Some(Ok), Some(OverLimit)], limit, 0, 0);
-        check(&[Some(Ok), Some(Ok), Some(Ok)], limit, 1, 0);
-        check(&[Some(Ok), Some(OverLimit)], limit, 0, 2);
-        check(&[Some(Ok)], limit, 0, 0);
-        check(&[Some(Ok), None, Some(OverLimit)], limit, 0, 0);
-        let refilled = Expected {
-            limit: 5,
-            per: Some(RUN / 2),
-        };
+        check(&[Some(Ok), Some(Ok), Some(OverLimit)], None, 0, 0);
+        check(&[Some(Ok), Some(Ok), Some(Ok)], None, 1, 0);
+        check(&[Some(Ok), Some(OverLimit)], None, 0, 2);
+        check(&[Some(Ok)], None, 0, 0);
+        check(&[Some(Ok), None, Some(OverLimit)], None, 0, 0);
+        // In a second three windows of half a second can be touched.
+        let refilled = Some(Duration::from_millis(500));
         check(&[Some(Ok); 7], refilled, 0, 0);
         check(&[Some(Ok); 8], refilled, 1, 0);
     }

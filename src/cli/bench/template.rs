@@ -95,6 +95,19 @@ impl Template {
             .collect()
     }
 
+    /// The descriptor at `place` with `key` in it, as it is written on the command line.
+    pub(super) fn shown(&self, place: usize, key: usize) -> String {
+        let Some(DescriptorTemplate(entries)) = self.descriptors.get(place) else {
+            return String::new();
+        };
+        let key = format!("{}{key}", self.prefix);
+        let entries: Vec<String> = entries
+            .iter()
+            .map(|(name, value)| format!("{name}={}", value.replace(KEY, &key)))
+            .collect();
+        entries.join(",")
+    }
+
     /// Hits of one descriptor of one call.
     pub(super) fn hits(&self) -> u64 {
         self.hits.unwrap_or(1)
@@ -131,5 +144,6 @@ mod tests {
         assert_ne!(drawn[0], drawn[1]);
         assert_eq!(drawn[2], 0);
         assert_eq!(template.rows(), [0, 1_000, 2_000]);
+        assert_eq!(template.shown(0, 7), "route=draw,user=k7");
     }
 }

@@ -174,6 +174,15 @@ impl Snapshot {
         }
     }
 
+    /// Links to directories of files that are known, and can no longer be found, as mistakes.
+    pub(super) fn hidden<'f>(&self, known: impl Iterator<Item = &'f str> + Clone) -> Vec<Mistake> {
+        self.scan
+            .dangling()
+            .filter(|link| known.clone().any(|file| Path::new(file).starts_with(link)))
+            .map(|link| fault(link, "cannot be read: it leads nowhere".to_owned()))
+            .collect()
+    }
+
     /// Equal when the same files have the same content, and the same ones cannot be read.
     pub(super) fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
@@ -182,6 +191,9 @@ impl Snapshot {
         }
         for fault in &self.unreadable {
             (&fault.place, &fault.message).hash(&mut hasher);
+        }
+        for link in self.scan.dangling() {
+            link.hash(&mut hasher);
         }
         hasher.finish()
     }

@@ -49,9 +49,11 @@ impl LastGood {
     /// Every mistake, when no file is good.
     pub(super) fn load(
         &mut self,
-        snapshot: Snapshot,
+        mut snapshot: Snapshot,
         options: &Options,
     ) -> Result<Loaded, CompileError> {
+        let hidden = snapshot.hidden(self.texts.keys().map(|name| &**name));
+        snapshot.unreadable.extend(hidden);
         let compiled = compile::compile(&snapshot.sources, options.compile);
         let (sources, compiled, stale) = match compiled {
             Ok(compiled) if snapshot.unreadable.is_empty() => {

@@ -13,6 +13,9 @@ use std::{
 /// Most symbolic links followed on the way to one file, as the kernel has it.
 const MAX_LINKS: usize = 40;
 
+/// A link that leads to nothing.
+const DANGLING: &str = "dangling link";
+
 /// One look at the disk. Two equal scans have the same files, unchanged as far as metadata can tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Scan {
@@ -46,6 +49,20 @@ pub struct Ignored {
 }
 
 impl Scan {
+    /// Links that lead to nothing and do not look like rule files: they may have led to directories of some.
+    pub(super) fn dangling(&self) -> impl Iterator<Item = &Path> {
+        self.ignored
+            .iter()
+            .filter(|ignored| ignored.reason == DANGLING)
+            .map(|ignored| ignored.path.as_path())
+    }
+
+    /// Whether a link leads to nothing: the last step of a deletion may be still to come.
+    pub(super) fn dangles(&self) -> bool {
+        let missing = self.missing.iter().any(|(_, reason)| reason == DANGLING);
+        missing || self.dangling().next().is_some()
+    }
+
     pub(super) fn of(paths: &[PathBuf]) -> Self {
         let mut walk = Walk::default();
         for path in paths {
@@ -121,8 +138,14 @@ impl Walk {
         let is_link = path.is_symlink();
         let metadata = match fs::metadata(&path) {
             Ok(metadata) => metadata,
+            // A rule file whose text is elsewhere, and gone from there: nobody took it out of the rules.
             Err(error) if is_link && error.kind() == io::ErrorKind::NotFound => {
-                return self.ignore(path, "dangling link");
+                self.watch_links(&path);
+                return if is_yaml(&path) {
+                    self.miss(&path, DANGLING.to_owned());
+                } else {
+                    self.ignore(path, DANGLING);
+                };
             }
             // Gone since the directory was read: the next scan sees the directory without it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,

@@ -203,7 +203,8 @@ impl<F: FnMut(Reload)> Room<F> {
             for _ in 0..SETTLE_ATTEMPTS {
                 thread::sleep(SETTLE);
                 let again = Snapshot::take(&self.layout, &self.options);
-                let settled = again.fingerprint() == fingerprint;
+                // Who deletes what links lead to deletes the links next, as the kubelet does: then it is no fault.
+                let settled = again.fingerprint() == fingerprint && !again.scan.dangles();
                 fingerprint = again.fingerprint();
                 snapshot = again;
                 if settled {

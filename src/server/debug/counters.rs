@@ -4,20 +4,18 @@ use axum::{
     extract::{RawQuery, State},
     response::{IntoResponse as _, Response},
 };
-use http::{HeaderMap, StatusCode, header::AUTHORIZATION};
+use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 use super::{
     Debug, json,
     query::{Format, Query},
-    unavailable,
+    token, unavailable,
 };
 use crate::{
     counter::{Selection, Under},
     limiter::Limiter,
     request::Entry,
-    secret::Secret,
     store::{Store, StoreError},
 };
 
@@ -27,7 +25,7 @@ pub(super) async fn show<S: Store>(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Response {
-    if let Some(refused) = refused(&debug.token, &headers) {
+    if let Some(refused) = token::refused(&debug.token, &headers) {
         return refused;
     }
     let query = Query::new(query.as_deref().unwrap_or_default());
@@ -76,7 +74,7 @@ pub(super) async fn reset<S: Store>(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Response {
-    if let Some(refused) = refused(&debug.token, &headers) {
+    if let Some(refused) = token::refused(&debug.token, &headers) {
         return refused;
     }
     let query = Query::new(query.as_deref().unwrap_or_default());
@@ -147,23 +145,4 @@ async fn selected<S: Store>(limiter: &Limiter<S>, query: &Query) -> Result<Vec<S
         return Err("no limit applies: there is no counter".to_owned());
     }
     Ok(selections)
-}
-
-/// Why the caller may not, if it may not.
-fn refused(token: &Secret, headers: &HeaderMap) -> Option<Response> {
-    if token.is_empty() {
-        let how = "counters can be read and reset when ADMIN_TOKEN is set\n";
-        return Some((StatusCode::FORBIDDEN, how).into_response());
-    }
-    let given = headers
-        .get(AUTHORIZATION)
-        .and_then(|given| given.as_bytes().strip_prefix(b"Bearer "))
-        .unwrap_or_default();
-    // Digests, so that the time of the comparison tells nothing of the token.
-    if Sha256::digest(given) == Sha256::digest(token.expose().as_bytes()) {
-        return None;
-    }
-    tracing::warn!("a call to read or reset counters came without the token");
-    let how = "expected the value of ADMIN_TOKEN as a bearer token\n";
-    Some((StatusCode::UNAUTHORIZED, how).into_response())
 }

@@ -3,7 +3,9 @@
 
 mod args;
 mod counters;
+mod profile;
 mod query;
+mod token;
 mod top;
 
 use std::{fmt, sync::Arc};
@@ -31,6 +33,8 @@ use crate::{
 const INDEX: &str = "\
 /: this list
 /counter?domain=D&descriptor=K=V,K=V: how a counter stands; needs the token
+/debug/pprof/heap[?seconds=N]: who holds what was allocated in N seconds, for pprof; needs the token
+/debug/pprof/profile[?seconds=N]: where the CPU time of N seconds goes, for pprof; needs the token
 /explain?domain=D&descriptor=K=V,K=V[&hits=N]: which rules apply and why, and what the answer would be; charges nothing
 /reset?domain=D&descriptor=K=V,K=V[&prefix=true]: POST, forgets a counter, or all below the entries; needs the token
 /rlconfig: the rules in force
@@ -38,7 +42,7 @@ const INDEX: &str = "\
 /top[?domain=D&most=N]: the keys that are refused and asked most
 
 Several descriptors: repeat descriptor=. JSON instead of text: &format=json.
-The token: Authorization: Bearer, with the value of ADMIN_TOKEN; without that setting nothing can be read or reset.
+The token: Authorization: Bearer, with the value of ADMIN_TOKEN; without that setting what needs it is closed.
 ";
 
 /// What the debug port serves from.
@@ -89,6 +93,8 @@ pub fn router<S: Store + 'static>(debug: Debug<S>) -> Router {
     Router::new()
         .route("/", get(async || INDEX))
         .route("/counter", get(counters::show::<S>))
+        .route("/debug/pprof/heap", get(profile::heap::<S>))
+        .route("/debug/pprof/profile", get(profile::cpu::<S>))
         .route("/explain", get(explain::<S>))
         .route("/reset", post(counters::reset::<S>))
         .route("/rlconfig", get(rlconfig::<S>))

@@ -22,7 +22,7 @@ use crate::{
 
 use super::{
     Store, StoreError,
-    group::{self, Slot},
+    group::{self, Charge, Slot},
 };
 use shard::{Record, Room, Shard};
 
@@ -124,7 +124,9 @@ impl Memory {
             let mut shard = self.lock(self.shard(hash));
             let now = self.clock.now();
             let mut slots = [Slot::new(shard.load(hash, &counter.key))];
-            let outcomes = group::decide(counters, &[0], &mut slots, atomicity, now);
+            let mut outcomes = Vec::with_capacity(1);
+            let charges = counters.iter().map(Charge::from);
+            group::decide(charges, &[0], &mut slots, atomicity, now, &mut outcomes);
             let [slot] = slots;
             self.store(&mut shard, hash, &counter.key, slot, now);
             return outcomes;
@@ -153,7 +155,9 @@ impl Memory {
             .iter()
             .map(|(hash, key)| Slot::new(guards[place(*hash)].load(*hash, key)))
             .collect();
-        let outcomes = group::decide(counters, &index, &mut slots, atomicity, now);
+        let mut outcomes = Vec::with_capacity(counters.len());
+        let charges = counters.iter().map(Charge::from);
+        group::decide(charges, &index, &mut slots, atomicity, now, &mut outcomes);
         for ((hash, key), slot) in keys.into_iter().zip(slots) {
             self.store(&mut guards[place(hash)], hash, key, slot, now);
         }

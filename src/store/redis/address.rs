@@ -73,6 +73,19 @@ impl Sites {
             }
         })
     }
+
+    /// Whether encryption is asked for where there is none.
+    pub(super) fn encrypted_sockets(&self, config: &Config) -> bool {
+        let (sites, encrypted) = match self {
+            Self::Single(site) => (std::slice::from_ref(site), config.tls.is_some()),
+            Self::Sentinel { sentinels, .. } => {
+                (sentinels.as_slice(), config.sentinel_tls.is_some())
+            }
+            Self::Cluster(nodes) => (nodes.as_slice(), config.tls.is_some()),
+        };
+        let socket = |site: &Site| matches!(site.address, Address::Unix(_));
+        encrypted && sites.iter().any(socket)
+    }
 }
 
 /// `host:port` as servers tell it of each other.

@@ -16,7 +16,8 @@ use crate::store::{StoreError, Trouble, follow::Trip};
 use super::{
     Shared,
     node::{Node, Place},
-    script::{Answer, Bounce, Group, Packed, store_error},
+    pack::Packed,
+    script::{Answer, Bounce, Group, store_error},
 };
 
 /// One request's counters of one group.

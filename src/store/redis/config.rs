@@ -123,6 +123,17 @@ pub enum Hostname {
     Ignored,
 }
 
+/// What a file of a [`Tls`] is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsPart {
+    /// The authorities to trust.
+    Authorities,
+    /// Our certificate.
+    Certificate,
+    /// Its key.
+    Key,
+}
+
 /// Why a [`Config`] cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
@@ -140,6 +151,8 @@ pub enum ConfigError {
     /// A certificate or key cannot be used.
     #[error("{file}: {reason}")]
     Tls {
+        /// What it was to be.
+        part: TlsPart,
         /// The file.
         file: String,
         /// What is wrong with it.
@@ -157,9 +170,9 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// Refuses sizes that can never work.
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
-        for (size, name) in [
+    /// Sizes and texts that can never work.
+    pub(super) fn check(&self) -> Vec<ConfigError> {
+        let mut wrong: Vec<ConfigError> = [
             (self.pool_size, "pool_size"),
             (self.max_batch, "max_batch"),
             (self.queue, "queue"),
@@ -167,19 +180,19 @@ impl Config {
             (usize::from(self.partitions), "partitions"),
             (self.timeout.as_micros() as usize, "timeout"),
             (self.connect_timeout.as_micros() as usize, "connect_timeout"),
-        ] {
-            if size == 0 {
-                return Err(ConfigError::Zero(name));
-            }
-        }
+        ]
+        .into_iter()
+        .filter(|(size, _)| *size == 0)
+        .map(|(_, name)| ConfigError::Zero(name))
+        .collect();
         if self.kind == Kind::Cluster {
             if self.partitions > 16_384 {
-                return Err(ConfigError::Partitions);
+                wrong.push(ConfigError::Partitions);
             }
             if self.prefix.contains(['{', '}']) {
-                return Err(ConfigError::Prefix);
+                wrong.push(ConfigError::Prefix);
             }
         }
-        Ok(())
+        wrong
     }
 }

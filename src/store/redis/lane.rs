@@ -15,7 +15,8 @@ use super::{
     cluster::Cluster,
     forget::forget,
     node::Node,
-    script::{Bounce, Packed},
+    pack::Packed,
+    script::Bounce,
 };
 use crate::{
     algorithm::Outcome,

@@ -13,7 +13,9 @@ mod dials;
 mod forget;
 mod lane;
 mod node;
+mod pack;
 mod pool;
+mod reply;
 mod script;
 mod sentinel;
 mod tally;
@@ -21,7 +23,7 @@ mod tls;
 
 use std::sync::Arc;
 
-pub use config::{Config, ConfigError, Hostname, Kind, SocketType, Tls};
+pub use config::{Config, ConfigError, Hostname, Kind, SocketType, Tls, TlsPart};
 pub use lane::Lane;
 pub use tally::BATCHES;
 
@@ -63,12 +65,30 @@ pub struct Figures {
 }
 
 impl Redis {
+    /// Everything in a configuration that can never work. Reads the files it names, and connects to nothing.
+    pub fn check(config: &Config) -> Vec<ConfigError> {
+        let mut wrong = config.check();
+        match Sites::read(config) {
+            Ok(sites) if sites.encrypted_sockets(config) => wrong.push(ConfigError::TlsOnSocket),
+            Ok(_) => {}
+            Err(error) => wrong.push(error),
+        }
+        for tls in [&config.tls, &config.sentinel_tls].into_iter().flatten() {
+            wrong.extend(tls::Trust::read(tls).err().unwrap_or_default());
+        }
+        // Sentinels have the files of the others.
+        wrong.dedup();
+        wrong
+    }
+
     /// Takes a configuration. Connects to nothing yet, so an absent Redis is no error here.
     ///
     /// # Errors
-    /// A configuration that can never work.
+    /// A configuration that can never work: the first of [`Self::check`].
     pub fn connect(config: Config) -> Result<Self, ConfigError> {
-        config.check()?;
+        if let Some(error) = config.check().into_iter().next() {
+            return Err(error);
+        }
         let servers = match Sites::read(&config)? {
             Sites::Single(site) => {
                 let access = Access::to_data(&config, &site)?;

@@ -208,11 +208,21 @@ impl Access {
     }
 }
 
+fn read(tls: &super::config::Tls) -> Result<Option<Trust>, ConfigError> {
+    match Trust::read(tls) {
+        Ok(trust) => Ok(Some(trust)),
+        Err(wrong) => Err(wrong
+            .into_iter()
+            .next()
+            .expect("an error says what is wrong")),
+    }
+}
+
 fn trust(tls: Option<&super::config::Tls>, site: &Site) -> Result<Option<Trust>, ConfigError> {
     match (tls, &site.address) {
         (Some(_), Address::Unix(_)) => Err(ConfigError::TlsOnSocket),
-        (Some(tls), Address::Tcp { .. }) => Trust::read(tls).map(Some),
-        (None, _) if site.encrypted => Trust::read(&super::config::Tls::default()).map(Some),
+        (Some(tls), Address::Tcp { .. }) => read(tls),
+        (None, _) if site.encrypted => read(&super::config::Tls::default()),
         (None, _) => Ok(None),
     }
 }

@@ -1,4 +1,4 @@
-//! The one script: its arguments, its reply, and how it gets into Redis. `lua/README.md` states the format.
+//! The one script: how it gets into Redis, and how it is called.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,18 +8,18 @@ use deadpool_redis::redis::{
 };
 use tokio::sync::Mutex;
 
-use crate::{
-    algorithm::{self, Basis, MAX, Outcome, Quota},
-    counter::{Atomicity, Counter, Role},
-    store::{StoreError, follow::Follow},
-    time::Timestamp,
-};
+use crate::{algorithm::Outcome, store::StoreError, time::Timestamp};
 
-use super::address::{self, Address};
+use super::{
+    address::{self, Address},
+    pack::{Call, Packed},
+    reply::outcomes,
+};
 
 /// Driver and algorithms as one text. What is used stands before what uses it.
 const SOURCE: &str = concat!(
     include_str!("../../../lua/common.lua"),
+    include_str!("../../../lua/arguments.lua"),
     include_str!("../../../lua/fixed_window.lua"),
     include_str!("../../../lua/sliding_window.lua"),
     include_str!("../../../lua/sliding_log.lua"),
@@ -36,59 +36,12 @@ const TRIES: usize = 2;
 /// What Redis says to a client too many.
 const MAX_CLIENTS: &str = "max number of clients";
 
-/// Bytes of one counter in the reply.
-const REPLY: usize = 1 + 6 * 8;
-
-/// What follows them where a refusal says what it is based on.
-const BASIS: usize = 4 * 8;
-const BASED: u8 = 3;
-
 /// The script as this process knows it.
 pub(super) struct Script {
     hash: String,
     /// Counts loads, so that of many calls that miss the script at once only the first loads it.
     loads: AtomicU64,
     loading: Mutex<()>,
-}
-
-/// One request, as it goes on the wire.
-#[derive(Debug)]
-pub(super) struct Packed {
-    pub(super) keys: Vec<Box<[u8]>>,
-    records: Vec<u8>,
-    /// Who wants to know of the round trip.
-    pub(super) follow: Option<Follow>,
-}
-
-impl Packed {
-    pub(super) fn new(counters: &[Counter], atomicity: Atomicity, prefix: &[u8]) -> Self {
-        let mut records = Vec::with_capacity(counters.len() * 36);
-        for (place, counter) in counters.iter().enumerate() {
-            let role = match counter.role {
-                Role::Enforced => 0,
-                Role::Quota => 1,
-                Role::Shadow => 2,
-            };
-            let together = u8::from(atomicity == Atomicity::AllOrNothing);
-            let opens = u8::from(place == 0);
-            records.extend_from_slice(&[counter.quota.letter(), role, together, opens]);
-            // Beyond 2^53 hits are as good as 2^53: more than any counter grants or holds.
-            let bound = MAX as i64 + 1;
-            push(&mut records, counter.hits.clamp(-bound, bound) as f64);
-            for number in numbers(&counter.quota) {
-                push(&mut records, number as f64);
-            }
-        }
-        let keys = counters
-            .iter()
-            .map(|counter| [prefix, counter.key.as_bytes()].concat().into_boxed_slice())
-            .collect();
-        Self {
-            keys,
-            records,
-            follow: Follow::current(),
-        }
-    }
 }
 
 /// Requests that one script call decides: all their keys are in one slot.
@@ -112,34 +65,6 @@ pub(super) enum Bounce {
     TryAgain,
     /// Anything else.
     Failed(StoreError),
-}
-
-impl Group<'_> {
-    fn counters(&self) -> usize {
-        self.requests.iter().map(|request| request.keys.len()).sum()
-    }
-
-    fn outcomes(&self, reply: &[u8]) -> Answer {
-        let mut outcomes = Vec::with_capacity(self.counters());
-        let mut rest = reply;
-        while let Some(&status) = rest.first() {
-            let length = if status == BASED {
-                REPLY + BASIS
-            } else {
-                REPLY
-            };
-            let Some((record, after)) = rest.split_at_checked(length) else {
-                break;
-            };
-            outcomes.push(outcome(record));
-            rest = after;
-        }
-        if !rest.is_empty() || outcomes.len() != self.counters() {
-            let error = StoreError::Refused("a reply of another length".into());
-            return Err(Bounce::Failed(error));
-        }
-        Ok(outcomes)
-    }
 }
 
 impl Bounce {
@@ -225,10 +150,11 @@ impl Script {
         groups: &[Group<'_>],
         pinned: Option<Timestamp>,
     ) -> Result<Vec<Answer>, StoreError> {
-        let commands: Vec<Cmd> = groups
+        let calls: Vec<Call<'_>> = groups
             .iter()
-            .map(|group| self.command(group, pinned))
+            .map(|group| Call::pack(&group.requests, pinned))
             .collect();
+        let commands: Vec<Cmd> = calls.iter().map(|call| self.command(call)).collect();
         let mut answers: Vec<Option<Answer>> = groups.iter().map(|_| None).collect();
         let mut tries = 0;
         loop {
@@ -246,7 +172,7 @@ impl Script {
                         None
                     }
                     Err(error) => Some(Err(Bounce::of(&error))),
-                    Ok(reply) => Some(groups[index].outcomes(&reply)),
+                    Ok(reply) => Some(outcomes(&calls[index], &reply)),
                 };
             }
             if !unknown {
@@ -257,22 +183,16 @@ impl Script {
         }
     }
 
-    fn command(&self, group: &Group<'_>, pinned: Option<Timestamp>) -> Cmd {
-        let counters = group.counters();
-        let mut arguments = Vec::with_capacity(8 + counters * 36);
-        push(
-            &mut arguments,
-            pinned.map_or(0.0, |now| now.as_micros() as f64),
-        );
-        let mut command = Cmd::with_capacity(4 + counters, 128 + counters * 120);
-        command.arg("EVALSHA").arg(&self.hash).arg(counters);
-        for request in &group.requests {
-            for key in &request.keys {
-                command.arg(&**key);
-            }
-            arguments.extend_from_slice(&request.records);
+    fn command(&self, call: &Call<'_>) -> Cmd {
+        // 20 bytes of framing an argument, and of each key what it is long.
+        let length: usize = call.keys.iter().map(|key| key.len() + 20).sum();
+        let mut command =
+            Cmd::with_capacity(4 + call.keys.len(), 100 + length + call.arguments.len());
+        command.arg("EVALSHA").arg(&self.hash).arg(call.keys.len());
+        for key in &call.keys {
+            command.arg(*key);
         }
-        command.arg(arguments);
+        command.arg(&call.arguments[..]);
         command
     }
 
@@ -327,44 +247,4 @@ pub(super) fn store_error(error: &RedisError) -> StoreError {
 
 fn is_unknown(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
-}
-
-fn numbers(quota: &Quota) -> [u64; 3] {
-    match *quota {
-        Quota::FixedWindow { limit, window }
-        | Quota::SlidingWindow { limit, window }
-        | Quota::SlidingLog { limit, window } => [limit, window, 0],
-        Quota::TokenBucket { capacity, rate } => [capacity, rate.tokens(), rate.period()],
-        Quota::LeakyBucket { max_delay, rate } => [max_delay, rate.tokens(), rate.period()],
-    }
-}
-
-fn outcome(record: &[u8]) -> Result<Outcome, StoreError> {
-    let number = |place: usize| {
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(&record[1 + place * 8..9 + place * 8]);
-        f64::from_le_bytes(bytes)
-    };
-    let some = |number: f64| (number >= 0.0).then_some(number as u64);
-    match record[0] {
-        status @ (0 | 1 | BASED) => Ok(Outcome {
-            allowed: status == 1,
-            remaining: number(0) as u64,
-            reset_after: number(1) as u64,
-            retry_after: some(number(2)),
-            next_after: some(number(3)),
-            delay: number(4) as u64,
-            used: number(5) as u64,
-            source: algorithm::Source::Counter,
-            basis: (status == BASED).then(|| Basis {
-                at: Timestamp::from_micros(number(9) as u64),
-                numbers: [number(6) as u64, number(7) as u64, number(8) as u64],
-            }),
-        }),
-        _ => Err(StoreError::ForeignState),
-    }
-}
-
-fn push(bytes: &mut Vec<u8>, number: f64) {
-    bytes.extend_from_slice(&number.to_le_bytes());
 }

@@ -15,7 +15,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 
-use super::config::{ConfigError, Hostname, Tls};
+use super::config::{ConfigError, Hostname, Tls, TlsPart};
 
 /// Where systems keep the authorities they trust.
 const BUNDLES: &[&str] = &[
@@ -34,21 +34,25 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    pub(super) fn read(tls: &Tls) -> Result<Self, ConfigError> {
+    /// Reads the files; else everything that is wrong with them, which is something.
+    pub(super) fn read(tls: &Tls) -> Result<Self, Vec<ConfigError>> {
         // The first provider stays: another one is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let root_cert = match &tls.ca {
-            Some(path) => {
-                let text = file(path)?;
-                authorities(&text).map_err(|reason| wrong(path, reason))?;
-                Some(text)
-            }
+            Some(path) => bundle(path).map(Some).map_err(|error| vec![error]),
             // Without one the library's own list of authorities holds.
-            None => system_bundle(),
+            None => Ok(system_bundle()),
         };
         let client_tls = match &tls.client {
-            Some((certificate, key)) => Some(pair(certificate, key)?),
-            None => None,
+            Some((certificate, key)) => pair(certificate, key).map(Some),
+            None => Ok(None),
+        };
+        let (root_cert, client_tls) = match (root_cert, client_tls) {
+            (Ok(root_cert), Ok(client_tls)) => (root_cert, client_tls),
+            (roots, client) => {
+                let wrong = [roots.err(), client.err()];
+                return Err(wrong.into_iter().flatten().flatten().collect());
+            }
         };
         Ok(Self {
             certificates: TlsCertificates {
@@ -101,23 +105,42 @@ impl AsyncDNSResolver for Elsewhere {
     }
 }
 
-fn pair(certificate: &Path, key: &Path) -> Result<ClientTlsConfig, ConfigError> {
-    let (client_cert, client_key) = (file(certificate)?, file(key)?);
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(&client_cert)
-        .collect::<Result<_, _>>()
-        .map_err(|error| wrong(certificate, error))?;
-    if chain.is_empty() {
-        return Err(wrong(certificate, "holds no certificate"));
-    }
-    let private = PrivateKeyDer::from_pem_slice(&client_key).map_err(|error| wrong(key, error))?;
+fn pair(certificate: &Path, key: &Path) -> Result<ClientTlsConfig, Vec<ConfigError>> {
+    let chain = file(certificate, TlsPart::Certificate).and_then(|text| {
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(&text)
+            .collect::<Result<_, _>>()
+            .map_err(|error| wrong(certificate, TlsPart::Certificate, error))?;
+        if chain.is_empty() {
+            let reason = "holds no certificate";
+            return Err(wrong(certificate, TlsPart::Certificate, reason));
+        }
+        Ok((text, chain))
+    });
+    let private = file(key, TlsPart::Key).and_then(|text| {
+        let private = PrivateKeyDer::from_pem_slice(&text)
+            .map_err(|error| wrong(key, TlsPart::Key, error))?;
+        Ok((text, private))
+    });
+    let ((client_cert, chain), (client_key, private)) = match (chain, private) {
+        (Ok(chain), Ok(private)) => (chain, private),
+        (chain, private) => {
+            return Err([chain.err(), private.err()].into_iter().flatten().collect());
+        }
+    };
     ClientConfig::builder()
         .with_root_certificates(RootCertStore::empty())
         .with_client_auth_cert(chain, private)
-        .map_err(|error| wrong(key, error))?;
+        .map_err(|error| vec![wrong(key, TlsPart::Key, error)])?;
     Ok(ClientTlsConfig {
         client_cert,
         client_key,
     })
+}
+
+fn bundle(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    let text = file(path, TlsPart::Authorities)?;
+    authorities(&text).map_err(|reason| wrong(path, TlsPart::Authorities, reason))?;
+    Ok(text)
 }
 
 fn authorities(text: &[u8]) -> Result<(), String> {
@@ -144,12 +167,13 @@ fn system_bundle() -> Option<Vec<u8>> {
         .find(|text| authorities(text).is_ok())
 }
 
-fn file(path: &Path) -> Result<Vec<u8>, ConfigError> {
-    std::fs::read(path).map_err(|error| wrong(path, error))
+fn file(path: &Path, part: TlsPart) -> Result<Vec<u8>, ConfigError> {
+    std::fs::read(path).map_err(|error| wrong(path, part, error))
 }
 
-fn wrong(path: &Path, reason: impl std::fmt::Display) -> ConfigError {
+fn wrong(path: &Path, part: TlsPart, reason: impl std::fmt::Display) -> ConfigError {
     ConfigError::Tls {
+        part,
         file: path.display().to_string(),
         reason: reason.to_string(),
     }

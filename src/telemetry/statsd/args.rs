@@ -24,14 +24,10 @@ pub struct Args {
     /// Names of the mogrifiers for DogStatsD, separated by commas: the first that fits a statistic renames it
     #[arg(long, env = "USE_DOG_STATSD_MOGRIFIERS", default_value = "", value_parser = names)]
     pub use_dog_statsd_mogrifiers: Names,
-    /// Send no statistics, whatever else is set
+    /// Tell nobody any statistics, whatever else is set: nothing is sent, and there is no metrics port
     #[arg(long, env = "DISABLE_STATS", default_value = "false", value_parser = go_values::boolean,
           action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub disable_stats: bool,
-    /// Accepted for the reference's sake: the metrics port is there either way
-    #[arg(long, env = "USE_PROMETHEUS", default_value = "false", value_parser = go_values::boolean,
-          action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub use_prometheus: bool,
     /// Host of the receiver; localhost when not set
     #[arg(long, env = "STATSD_HOST", value_parser = go_values::host)]
     pub statsd_host: Option<String>,
@@ -62,11 +58,11 @@ impl Args {
     /// are part of their variables' names.
     ///
     /// # Errors
-    /// When a mogrifier lacks a part, or has one that cannot be used.
+    /// Each variable of a mogrifier that is missing, or cannot be used.
     pub fn options(
         &self,
         variable: impl Fn(&str) -> Option<String>,
-    ) -> Result<Option<Options>, MogrifierError> {
+    ) -> Result<Option<Options>, Vec<MogrifierError>> {
         let named = self.statsd_host.is_some() || self.statsd_port.is_some();
         let plain = self.use_statsd.unwrap_or(named && !self.use_dog_statsd);
         if self.disable_stats || !(plain || self.use_dog_statsd) {
@@ -169,7 +165,6 @@ mod tests {
         assert_eq!(options(off), None);
         let asked = Args {
             use_statsd: Some(true),
-            use_prometheus: true,
             ..args()
         };
         assert_eq!(options(asked).map(|sent| sent.port), Some(8125));

@@ -1,6 +1,13 @@
 //! One statistic as statsd reads it: `name:value|kind`, with a sample rate and DogStatsD's tags where there are any.
+//! Cadence writes it; what it takes for granted, a name that ends where it ends, is made so here.
 
 use std::fmt::Write as _;
+
+use cadence::{
+    Counted as _, Gauged as _, Metric, MetricBuilder, MetricResult, NopMetricSink, StatsdClient,
+    Timed as _,
+    ext::{MetricValue, ToTimerValue},
+};
 
 use super::{Options, mogrify};
 
@@ -15,33 +22,66 @@ pub(super) enum Value {
     Timer { millis: f64, rate: f64 },
 }
 
-/// The line, without its end.
-pub(super) fn line(options: &Options, name: &str, value: Value) -> String {
-    let (mut line, tags) = match &options.dog {
-        None => (name_only(name) + &suffix(options), Vec::new()),
-        Some(mogrifiers) => {
-            let mogrified = mogrifiers.apply(name);
-            let extra = options
-                .tags
-                .iter()
-                .map(|(tag, value)| format!("{tag}:{}", mogrify::clean(value)));
-            (
-                name_only(&mogrified.name),
-                extra.chain(mogrified.tags).collect(),
-            )
-        }
-    };
-    // A String takes every write.
-    let _ = match value {
-        Value::Counter(delta) => write!(line, ":{delta}|c"),
-        Value::Gauge(now) => write!(line, ":{now}|g"),
-        Value::Timer { millis, rate } if rate < 1.0 => write!(line, ":{millis}|ms|@{rate:.6}"),
-        Value::Timer { millis, .. } => write!(line, ":{millis}|ms"),
-    };
-    if !tags.is_empty() {
-        let _ = write!(line, "|#{}", tags.join(","));
+/// Writes lines. They are sent by their pieces, so that it is known which of them were.
+#[derive(Debug)]
+pub(super) struct Writer(StatsdClient);
+
+impl Default for Writer {
+    fn default() -> Self {
+        Self(StatsdClient::from_sink("", NopMetricSink))
     }
-    line
+}
+
+/// A time in parts of milliseconds too: the library's own are whole ones.
+struct Millis(f64);
+
+impl ToTimerValue for Millis {
+    fn try_to_value(self) -> MetricResult<MetricValue> {
+        Ok(MetricValue::Float(self.0))
+    }
+}
+
+impl Writer {
+    /// The line, without its end; `None` for a value that statsd has no form for, which none of ours is.
+    pub(super) fn line(&self, options: &Options, name: &str, value: Value) -> Option<String> {
+        let (name, tags) = match &options.dog {
+            None => (name_only(name) + &suffix(options), Vec::new()),
+            Some(mogrifiers) => {
+                let mogrified = mogrifiers.apply(name);
+                let extra = options
+                    .tags
+                    .iter()
+                    .map(|(tag, value)| format!("{tag}:{}", mogrify::clean(value)));
+                (
+                    name_only(&mogrified.name),
+                    extra.chain(mogrified.tags).collect(),
+                )
+            }
+        };
+        match value {
+            Value::Counter(delta) => written(self.0.count_with_tags(&name, delta), &tags),
+            Value::Gauge(now) => written(self.0.gauge_with_tags(&name, now), &tags),
+            Value::Timer { millis, rate } => {
+                let timer = self.0.time_with_tags(&name, Millis(millis));
+                let timer = if rate < 1.0 {
+                    timer.with_sampling_rate(rate)
+                } else {
+                    timer
+                };
+                written(timer, &tags)
+            }
+        }
+    }
+}
+
+fn written<'t, M: Metric + From<String>>(
+    mut metric: MetricBuilder<'t, '_, M>,
+    tags: &'t [String],
+) -> Option<String> {
+    for tag in tags {
+        metric = metric.with_tag_value(tag);
+    }
+    Some(metric.try_send().ok()?.as_metric_str().to_owned())
 }
 
 /// The tags as the reference's library hangs them on a name.
@@ -89,15 +129,14 @@ mod tests {
                     millis: 12.0,
                     rate: 0.5,
                 },
-                "a.b.__az=1_a.__env=x_y:12|ms|@0.500000",
+                "a.b.__az=1_a.__env=x_y:12|ms|@0.5",
             ),
         ] {
-            assert_eq!(line(&options, "a.b", value), expected);
+            let line = Writer::default().line(&options, "a.b", value);
+            assert_eq!(line.as_deref(), Some(expected));
         }
         options.dog = Some(Mogrifiers::default());
-        assert_eq!(
-            line(&options, "a\nb", Value::Counter(1)),
-            "a_b:1|c|#az:1.a,env:x:y"
-        );
+        let line = Writer::default().line(&options, "a\nb", Value::Counter(1));
+        assert_eq!(line.as_deref(), Some("a_b:1|c|#az:1.a,env:x:y"));
     }
 }

@@ -23,7 +23,7 @@ use std::{
 };
 
 pub use args::{Args, Names, Pairs};
-use line::{Value, line};
+use line::{Value, Writer};
 pub use mogrify::{MogrifierError, Mogrifiers};
 use socket::Socket;
 pub(super) use timings::Timings;
@@ -82,6 +82,7 @@ impl Reporter {
         let mut room = Room {
             metrics,
             options,
+            writer: Writer::default(),
             socket: Socket::default(),
             told: HashMap::new(),
             complained: None,
@@ -111,6 +112,7 @@ impl Drop for Reporter {
 struct Room {
     metrics: Arc<Metrics>,
     options: Options,
+    writer: Writer,
     socket: Socket,
     /// What the receiver knows of each counter.
     told: HashMap<String, u64>,
@@ -149,16 +151,10 @@ impl Room {
         let rate = kept / (kept + skipped as f64);
         calls
             .into_iter()
-            .map(|call| Entry {
-                line: line(
-                    &self.options,
-                    &format!("ratelimit_server.{}.response_time", call.method.name()),
-                    Value::Timer {
-                        millis: call.micros as f64 / 1e3,
-                        rate,
-                    },
-                ),
-                counter: None,
+            .filter_map(|call| {
+                let name = format!("ratelimit_server.{}.response_time", call.method.name());
+                let millis = call.micros as f64 / 1e3;
+                self.entry(&name, Value::Timer { millis, rate })
             })
             .collect()
     }
@@ -169,9 +165,13 @@ impl Room {
             .into_iter()
             .filter_map(|(name, now)| {
                 let grown = now - self.told.get(&name).copied().unwrap_or(0).min(now);
-                (grown > 0).then(|| Entry {
-                    line: line(&self.options, &name, Value::Counter(grown)),
+                if grown == 0 {
+                    return None;
+                }
+                let entry = self.entry(&name, Value::Counter(grown))?;
+                Some(Entry {
                     counter: Some((name, now)),
+                    ..entry
                 })
             })
             .collect()
@@ -182,11 +182,15 @@ impl Room {
             .sources
             .gauges()
             .into_iter()
-            .map(|(name, now)| Entry {
-                line: line(&self.options, &name, Value::Gauge(now)),
-                counter: None,
-            })
+            .filter_map(|(name, now)| self.entry(&name, Value::Gauge(now)))
             .collect()
+    }
+
+    fn entry(&self, name: &str, value: Value) -> Option<Entry> {
+        Some(Entry {
+            line: self.writer.line(&self.options, name, value)?,
+            counter: None,
+        })
     }
 
     /// Hands the lines over, piece by piece. After the first piece that cannot be, the rest waits for the next time.
@@ -201,8 +205,10 @@ impl Room {
                 }
                 piece.clear();
             }
+            if !piece.is_empty() {
+                piece.push('\n');
+            }
             piece.push_str(&entry.line);
-            piece.push('\n');
             counters.extend(entry.counter);
         }
         if !piece.is_empty() {
@@ -211,7 +217,7 @@ impl Room {
     }
 
     fn hand_over(&mut self, piece: &str, counters: &mut Vec<(String, u64)>) -> bool {
-        match self.socket.send(&self.options, piece.as_bytes()) {
+        match self.socket.send(&self.options, piece) {
             Ok(()) => {
                 self.told.extend(counters.drain(..));
                 if self.away {

@@ -51,46 +51,21 @@ impl Mogrifiers {
     /// Those of these names, by the variables of the environment.
     ///
     /// # Errors
-    /// The first that lacks a part, or has one that cannot be used.
+    /// Each variable that is missing, or cannot be used.
     pub fn new(
         names: &[String],
         variable: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, MogrifierError> {
-        let part = |name: &str, part: &str| {
-            let variable_name = format!("DOG_STATSD_MOGRIFIER_{name}_{part}");
-            let value = variable(&variable_name).filter(|value| !value.is_empty());
-            (variable_name, value)
-        };
-        let needed = |name: &str, what: &str| match part(name, what) {
-            (variable, Some(value)) => Ok((variable, value)),
-            (variable, None) => Err(MogrifierError {
-                variable,
-                reason: format!("is not set, and USE_DOG_STATSD_MOGRIFIERS names {name}"),
-            }),
-        };
-        names
+    ) -> Result<Self, Vec<MogrifierError>> {
+        let mut wrong = Vec::new();
+        let mogrifiers = names
             .iter()
-            .map(|name| {
-                let (variable, pattern) = needed(name, "PATTERN")?;
-                let pattern = Regex::new(&pattern).map_err(|error| MogrifierError {
-                    variable,
-                    reason: error.to_string(),
-                })?;
-                let (_, new) = needed(name, "NAME")?;
-                let (variable, tags) = part(name, "TAGS");
-                let tags =
-                    args::pairs(&tags.unwrap_or_default()).map_err(|error| MogrifierError {
-                        variable,
-                        reason: error.to_string(),
-                    })?;
-                Ok(Mogrifier {
-                    pattern,
-                    name: new,
-                    tags: tags.0.into_iter().collect(),
-                })
-            })
-            .collect::<Result<_, _>>()
-            .map(Self)
+            .filter_map(|name| Mogrifier::new(name, &variable, &mut wrong))
+            .collect();
+        if wrong.is_empty() {
+            Ok(Self(mogrifiers))
+        } else {
+            Err(wrong)
+        }
     }
 
     /// What `name` is called by the first that fits it; itself when none does.
@@ -112,6 +87,43 @@ impl Mogrifiers {
             name: name.to_owned(),
             tags: Vec::new(),
         }
+    }
+}
+
+impl Mogrifier {
+    fn new(
+        name: &str,
+        variable: impl Fn(&str) -> Option<String>,
+        wrong: &mut Vec<MogrifierError>,
+    ) -> Option<Self> {
+        let mut part = |part: &str, needed: bool| {
+            let variable_name = format!("DOG_STATSD_MOGRIFIER_{name}_{part}");
+            let value = variable(&variable_name).filter(|value| !value.is_empty());
+            if needed && value.is_none() {
+                wrong.push(MogrifierError {
+                    variable: variable_name.clone(),
+                    reason: format!("is not set, and USE_DOG_STATSD_MOGRIFIERS names {name}"),
+                });
+            }
+            (variable_name, value)
+        };
+        let (pattern_name, pattern) = part("PATTERN", true);
+        let (_, new) = part("NAME", true);
+        let (tags_name, tags) = part("TAGS", false);
+        let mut told = |variable, reason: String| wrong.push(MogrifierError { variable, reason });
+        let pattern = pattern.and_then(|pattern| {
+            Regex::new(&pattern)
+                .map_err(|error| told(pattern_name, error.to_string()))
+                .ok()
+        });
+        let tags = args::pairs(&tags.unwrap_or_default())
+            .map_err(|error| told(tags_name, error.to_string()))
+            .ok();
+        Some(Self {
+            pattern: pattern?,
+            name: new?,
+            tags: tags?.0.into_iter().collect(),
+        })
     }
 }
 
@@ -142,7 +154,7 @@ pub(super) fn clean(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn mogrifiers(variables: &[(&str, &str)]) -> Result<Mogrifiers, MogrifierError> {
+    fn mogrifiers(variables: &[(&str, &str)]) -> Result<Mogrifiers, Vec<MogrifierError>> {
         Mogrifiers::new(&["HITS".to_owned()], |name| {
             variables
                 .iter()
@@ -175,10 +187,19 @@ mod tests {
 
     #[test]
     fn a_mogrifier_needs_its_parts() {
-        let error = mogrifiers(&[]).expect_err("nothing is set");
-        assert_eq!(error.variable, "DOG_STATSD_MOGRIFIER_HITS_PATTERN");
-        let error =
-            mogrifiers(&[("DOG_STATSD_MOGRIFIER_HITS_PATTERN", "(")]).expect_err("no regex");
-        assert_eq!(error.variable, "DOG_STATSD_MOGRIFIER_HITS_PATTERN");
+        let named = |variables: &[(&str, &str)]| {
+            let wrong = mogrifiers(variables).expect_err("something is missing or wrong");
+            wrong
+                .into_iter()
+                .map(|error| error.variable)
+                .collect::<Vec<_>>()
+        };
+        let [pattern, name, tags] =
+            ["PATTERN", "NAME", "TAGS"].map(|part| format!("DOG_STATSD_MOGRIFIER_HITS_{part}"));
+        assert_eq!(named(&[]), [pattern.clone(), name.clone()]);
+        assert_eq!(
+            named(&[(&pattern, "("), (&tags, "no pair")]),
+            [name, pattern, tags]
+        );
     }
 }

@@ -1,10 +1,14 @@
-//! The way to the receiver. It is made when there is something to say, and made anew after it broke.
+//! The way to the receiver: a sink of cadence's, its own over UDP, and one of ours over TCP, which it has none for. It is
+//! made when there is something to say, and made anew after it broke.
 
 use std::{
-    io::{self, ErrorKind, Write},
+    fmt,
+    io::{self, ErrorKind, Write as _},
     net::{SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket},
     time::Duration,
 };
+
+use cadence::{MetricSink, UdpMetricSink};
 
 use super::{Options, Protocol};
 
@@ -17,13 +21,14 @@ const DATAGRAM: usize = 1_432;
 /// A stream's pieces may be larger.
 const PIECE: usize = 16 << 10;
 
-#[derive(Debug, Default)]
-pub(super) struct Socket(Option<Open>);
+#[derive(Default)]
+pub(super) struct Socket(Option<Box<dyn MetricSink + Send>>);
 
-#[derive(Debug)]
-enum Open {
-    Tcp(TcpStream),
-    Udp(UdpSocket),
+impl fmt::Debug for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let open = self.0.is_some();
+        f.debug_struct("Socket").field("open", &open).finish()
+    }
 }
 
 impl Socket {
@@ -35,62 +40,73 @@ impl Socket {
         }
     }
 
-    /// Hands a piece over. After an error the next one goes over a new socket.
-    pub(super) fn send(&mut self, options: &Options, piece: &[u8]) -> io::Result<()> {
-        if self.0.as_ref().is_some_and(|open| !open.is_there()) {
-            self.0 = None;
-        }
-        let open = match &mut self.0 {
-            Some(open) => open,
-            empty => empty.insert(connect(options)?),
+    /// Hands over a piece: lines, without the end of the last. After an error the next one goes over a new socket.
+    pub(super) fn send(&mut self, options: &Options, piece: &str) -> io::Result<()> {
+        let sink = match self.0.take() {
+            Some(sink) => sink,
+            None => connect(options)?,
         };
-        let sent = match open {
-            Open::Tcp(stream) => stream.write_all(piece),
-            // The end of the last line is the end of the datagram.
-            Open::Udp(socket) => socket
-                .send(piece.strip_suffix(b"\n").unwrap_or(piece))
-                .map(|_| ()),
+        let sink = match sink.emit(piece) {
+            // It hung up at some time before. Nothing of this piece was sent.
+            Err(error) if error.kind() == ErrorKind::NotConnected => {
+                let sink = connect(options)?;
+                sink.emit(piece)?;
+                sink
+            }
+            Err(error) => return Err(error),
+            Ok(_) => sink,
         };
-        if sent.is_err() {
-            self.0 = None;
-        }
-        sent
+        self.0 = Some(sink);
+        Ok(())
     }
 }
 
-impl Open {
+/// Lines over one stream.
+struct TcpMetricSink(TcpStream);
+
+impl MetricSink for TcpMetricSink {
+    /// As all of them does it take no end of the last line; the stream has one there.
+    fn emit(&self, lines: &str) -> io::Result<usize> {
+        if !self.is_there() {
+            return Err(ErrorKind::NotConnected.into());
+        }
+        let bytes = [lines.as_bytes(), b"\n"].concat();
+        (&self.0).write_all(&bytes)?;
+        Ok(bytes.len())
+    }
+}
+
+impl TcpMetricSink {
     /// Whether the other end has not hung up. Receivers say nothing, so that anything to read is the end.
     fn is_there(&self) -> bool {
-        let Self::Tcp(stream) = self else {
-            return true;
-        };
-        let looked = stream
+        let looked = self
+            .0
             .set_nonblocking(true)
-            .and_then(|()| stream.peek(&mut [0]));
-        let blocking = stream.set_nonblocking(false);
+            .and_then(|()| self.0.peek(&mut [0]));
+        let blocking = self.0.set_nonblocking(false);
         let waits = looked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
         waits && blocking.is_ok()
     }
 }
 
-fn connect(options: &Options) -> io::Result<Open> {
+fn connect(options: &Options) -> io::Result<Box<dyn MetricSink + Send>> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for address in (options.host.as_str(), options.port).to_socket_addrs()? {
         match connect_to(address, options.protocol) {
-            Ok(open) => return Ok(open),
+            Ok(sink) => return Ok(sink),
             Err(error) => last = error,
         }
     }
     Err(last)
 }
 
-fn connect_to(address: SocketAddr, protocol: Protocol) -> io::Result<Open> {
+fn connect_to(address: SocketAddr, protocol: Protocol) -> io::Result<Box<dyn MetricSink + Send>> {
     match protocol {
         Protocol::Tcp => {
             let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
             stream.set_write_timeout(Some(TIMEOUT))?;
             stream.set_nodelay(true)?;
-            Ok(Open::Tcp(stream))
+            Ok(Box::new(TcpMetricSink(stream)))
         }
         Protocol::Udp => {
             let any: SocketAddr = if address.is_ipv4() {
@@ -100,8 +116,10 @@ fn connect_to(address: SocketAddr, protocol: Protocol) -> io::Result<Open> {
             };
             let socket = UdpSocket::bind(any)?;
             socket.set_write_timeout(Some(TIMEOUT))?;
+            // So that it is told when nobody is there.
             socket.connect(address)?;
-            Ok(Open::Udp(socket))
+            let sink = UdpMetricSink::from(address, socket).map_err(io::Error::other)?;
+            Ok(Box::new(sink))
         }
     }
 }

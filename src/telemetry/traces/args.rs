@@ -2,7 +2,10 @@
 
 use opentelemetry::trace::TraceId;
 
-use crate::go_values::{self, Malformed};
+use crate::{
+    go_values::{self, Malformed},
+    telemetry::otlp::{Protocol, protocol},
+};
 
 /// Settings of the traces.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
@@ -28,18 +31,6 @@ pub struct Args {
     /// Share of the calls that are followed where their caller does not say, 0 to 1.
     #[arg(long, env = "TRACING_SAMPLING_RATE", default_value = "1", value_parser = rate)]
     pub tracing_sampling_rate: Rate,
-    /// The collector. Empty: http://localhost:4318 or, over gRPC, http://localhost:4317.
-    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", default_value = "")]
-    pub otel_exporter_otlp_endpoint: String,
-}
-
-/// How traces are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// OTLP over HTTP.
-    Http,
-    /// OTLP over gRPC.
-    Grpc,
 }
 
 /// A share of all traces. The same ones are in it everywhere, because it goes by their ids.
@@ -53,14 +44,6 @@ impl Rate {
     pub(super) fn holds(self, trace: TraceId) -> bool {
         let low = u128::from_be_bytes(trace.to_bytes()) as u64;
         low >> 1 < self.0
-    }
-}
-
-fn protocol(text: &str) -> Result<Protocol, Malformed> {
-    match text.to_ascii_lowercase().as_str() {
-        "http" | "http/protobuf" => Ok(Protocol::Http),
-        "grpc" => Ok(Protocol::Grpc),
-        _ => Err(Malformed::new("expected http or grpc")),
     }
 }
 
@@ -88,7 +71,5 @@ mod tests {
         for nonsense in ["2", "-1", "NaN", "", "all"] {
             assert!(rate(nonsense).is_err(), "{nonsense}");
         }
-        assert_eq!(protocol("GRPC"), Ok(Protocol::Grpc));
-        assert!(protocol("zipkin").is_err());
     }
 }

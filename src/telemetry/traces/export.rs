@@ -9,22 +9,26 @@ use std::{
     time::Duration,
 };
 
-use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry::InstrumentationScope;
 use opentelemetry_otlp::{
-    ExporterBuildError, Protocol as Encoding, SpanExporter, WithExportConfig as _,
+    Protocol as Encoding, SpanExporter, WithExportConfig as _, WithHttpConfig as _,
+    WithTonicConfig as _,
 };
-use opentelemetry_sdk::{
-    Resource,
-    trace::{IdGenerator as _, RandomIdGenerator, SpanData, SpanExporter as _},
-};
+use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
 use tokio::{
     sync::mpsc::{self, Receiver, Sender},
     task::JoinHandle,
     time::{sleep, timeout},
 };
 
-use super::{Args, Protocol, Traces};
-use crate::time::{Clock, SECOND, Timestamp};
+use super::{Args, Traces};
+use crate::{
+    telemetry::{
+        otlp::{self, Collector, NotStarted, PATIENCE, Protocol, Sender as Who},
+        throttle::Throttle,
+    },
+    time::Clock,
+};
 
 /// Most spans that wait to be sent.
 const ROOM: usize = 4_096;
@@ -34,17 +38,6 @@ const BATCH: usize = 512;
 
 /// How long the first span of a message waits for others.
 const GATHER: Duration = Duration::from_millis(500);
-
-/// Longest time a collector may take for a message.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Time between two lines of the log about a collector.
-const QUIET: u64 = 60 * SECOND;
-
-/// The exporter cannot be made.
-#[derive(Debug, thiserror::Error)]
-#[error("OTEL_EXPORTER_OTLP_ENDPOINT cannot be used: {0}")]
-pub struct NotStarted(#[from] ExporterBuildError);
 
 /// Spans on their way out.
 #[derive(Debug)]
@@ -75,10 +68,15 @@ impl Traces {
     /// Starts to send traces, on this runtime.
     ///
     /// # Errors
-    /// An endpoint that is no address.
-    pub fn start(args: &Args) -> Result<(Arc<Self>, Exporting), NotStarted> {
-        let mut exporter = exporter(args)?;
-        exporter.set_resource(&resource(args));
+    /// A collector that cannot be one.
+    pub fn start(
+        args: &Args,
+        otlp: &otlp::Args,
+        sender: &Who,
+    ) -> Result<(Arc<Self>, Exporting), NotStarted> {
+        let collector = otlp.of_traces(args.tracing_exporter_protocol);
+        let mut exporter = exporter(&collector)?;
+        exporter.set_resource(&sender.0);
         let (spans, waiting) = mpsc::channel(ROOM);
         let (stop, stopped) = mpsc::channel(1);
         let clock = Clock::system();
@@ -96,7 +94,7 @@ impl Traces {
             waiting,
             stopped,
             Arc::clone(&outbox),
-            clock.clone(),
+            Throttle::by_the_minute(clock.clone()),
         ));
         let traces = Arc::new(Self {
             outbox,
@@ -123,9 +121,8 @@ async fn run(
     mut waiting: Receiver<SpanData>,
     mut stopped: Receiver<()>,
     outbox: Arc<Outbox>,
-    clock: Clock,
+    complaints: Throttle,
 ) {
-    let mut told: Option<Timestamp> = None;
     let mut is_last = false;
     while !is_last {
         let mut batch = Vec::new();
@@ -159,10 +156,7 @@ async fn run(
                 Err(_) => "no answer in time".to_owned(),
             };
             outbox.failed.fetch_add(count, Ordering::Relaxed);
-            let now = clock.now();
-            let is_due = told.is_none_or(|told| now.as_micros() - told.as_micros() >= QUIET);
-            if is_due {
-                told = Some(now);
+            if complaints.pass().is_some() {
                 let lost = outbox.failed.load(Ordering::Relaxed);
                 tracing::warn!(cause, lost, "traces do not reach their collector");
             }
@@ -170,50 +164,21 @@ async fn run(
     }
 }
 
-fn exporter(args: &Args) -> Result<SpanExporter, ExporterBuildError> {
-    let endpoint = args.otel_exporter_otlp_endpoint.trim_end_matches('/');
-    match args.tracing_exporter_protocol {
-        Protocol::Grpc => {
-            let exporter = SpanExporter::builder().with_tonic().with_timeout(PATIENCE);
-            if endpoint.is_empty() {
-                exporter.build()
-            } else {
-                exporter.with_endpoint(endpoint).build()
-            }
-        }
-        Protocol::Http => {
-            let exporter = SpanExporter::builder()
-                .with_http()
-                .with_protocol(Encoding::HttpBinary)
-                .with_timeout(PATIENCE);
-            if endpoint.is_empty() {
-                exporter.build()
-            } else {
-                exporter
-                    .with_endpoint(format!("{endpoint}/v1/traces"))
-                    .build()
-            }
-        }
+fn exporter(collector: &Collector) -> Result<SpanExporter, NotStarted> {
+    match collector.protocol() {
+        Protocol::Grpc => Ok(SpanExporter::builder()
+            .with_tonic()
+            .with_timeout(PATIENCE)
+            .with_channel(collector.channel()?)
+            .with_metadata(collector.metadata()?)
+            .build()?),
+        Protocol::Http => Ok(SpanExporter::builder()
+            .with_http()
+            .with_protocol(Encoding::HttpBinary)
+            .with_timeout(PATIENCE)
+            .with_endpoint(collector.endpoint())
+            .with_http_client(collector.http()?)
+            .with_headers(collector.headers().iter().cloned().collect())
+            .build()?),
     }
-}
-
-/// Who sends.
-fn resource(args: &Args) -> Resource {
-    let instance = if args.tracing_service_instance_id.is_empty() {
-        RandomIdGenerator::default().new_trace_id().to_string()
-    } else {
-        args.tracing_service_instance_id.clone()
-    };
-    let mut attributes = vec![
-        KeyValue::new("service.instance.id", instance),
-        KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
-    ];
-    if !args.tracing_service_namespace.is_empty() {
-        let namespace = args.tracing_service_namespace.clone();
-        attributes.push(KeyValue::new("service.namespace", namespace));
-    }
-    Resource::builder()
-        .with_service_name(args.tracing_service_name.clone())
-        .with_attributes(attributes)
-        .build()
 }

@@ -24,10 +24,10 @@ use opentelemetry_sdk::trace::{
     IdGenerator as _, RandomIdGenerator, SpanData, SpanEvents, SpanLinks,
 };
 
-pub use args::{Args, Protocol, Rate};
+pub use args::{Args, Rate};
 pub(super) use conventions::METHOD;
 pub(super) use counts::SpanCounts;
-pub use export::{Exporting, NotStarted};
+pub use export::Exporting;
 pub use store::Asking;
 
 use crate::{

@@ -4,6 +4,7 @@ pub(crate) mod certificates;
 pub(crate) mod cluster;
 pub(crate) mod collector;
 pub(crate) mod envoy;
+pub(crate) mod faults;
 pub(crate) mod h2;
 pub(crate) mod http;
 pub(crate) mod pki;

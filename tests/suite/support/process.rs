@@ -22,6 +22,15 @@ pub(crate) struct Process {
     reader: Option<JoinHandle<()>>,
 }
 
+/// What a process holds of the system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) threads: u64,
+    pub(crate) descriptors: u64,
+    /// Bytes.
+    pub(crate) memory: u64,
+}
+
 impl Process {
     /// Starts the binary with nothing in its environment but `env`, on free ports of the loopback.
     pub(crate) fn start(args: &[&str], env: &[(&str, &str)]) -> Self {
@@ -90,15 +99,25 @@ impl Process {
             .map_or(0, |(_, value)| value.parse().expect("a whole number"))
     }
 
-    /// Bytes of memory it has in use.
-    pub(crate) fn resident(&self) -> u64 {
-        let path = format!("/proc/{}/status", self.child.id());
-        let text = std::fs::read_to_string(path).expect("it runs");
-        let mut lines = text.lines();
-        let line = lines.find_map(|line| line.strip_prefix("VmRSS:"));
-        let kibibytes = line.and_then(|rest| rest.split_whitespace().next());
-        let kibibytes: u64 = kibibytes.expect("VmRSS").parse().expect("a number");
-        kibibytes * 1_024
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it holds now, as the system counts it.
+    pub(crate) fn usage(&self) -> Usage {
+        let of = |what: &str| format!("/proc/{}/{what}", self.id());
+        let status = std::fs::read_to_string(of("status")).expect("it runs");
+        let number = |name: &str| -> u64 {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let word = line.and_then(|rest| rest.split_whitespace().next());
+            word.and_then(|word| word.parse().ok()).expect(name)
+        };
+        Usage {
+            threads: number("Threads:"),
+            descriptors: std::fs::read_dir(of("fd")).expect("it runs").count() as u64,
+            memory: number("VmRSS:") * 1024,
+        }
     }
 
     /// The log so far, as JSON records.
@@ -117,7 +136,7 @@ impl Process {
     /// Sends a signal by name, such as `TERM`.
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill")
-            .args(["-s", name, &self.child.id().to_string()])
+            .args(["-s", name, &self.id().to_string()])
             .status()
             .expect("kill runs");
         assert!(status.success(), "kill -s {name}");

@@ -13,6 +13,7 @@ use redis::{Commands as _, Connection, ConnectionAddr, IntoConnectionInfo as _};
 /// How long a condition may take to come true before a test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
+#[derive(Debug)]
 pub(crate) struct RedisServer {
     directory: tempfile::TempDir,
     child: Child,

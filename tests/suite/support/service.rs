@@ -240,12 +240,12 @@ impl Service {
     }
 
     pub(crate) fn metrics_address(&self) -> SocketAddr {
-        self.at.metrics
+        self.at.metrics.expect("a metrics port")
     }
 
     /// All of the metrics port.
     pub(crate) async fn metrics(&self) -> String {
-        http::get(self.at.metrics, "/metrics", &[])
+        http::get(self.at.metrics.expect("a metrics port"), "/metrics", &[])
             .await
             .expect("the metrics port answers")
             .body
