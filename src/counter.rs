@@ -85,15 +85,19 @@ pub enum Role {
 /// Longest part that stands in a key as it is; a longer one is hashed.
 const PLAIN: usize = 64;
 
-/// Longest key whose parts stand one by one; of a longer one the entries are hashed together.
+/// Longest key whose entries all stand one by one.
 const WHOLE: usize = 256;
+
+/// Of a longer key, domain and entries that stand one by one take this much at most; the entries after them are hashed
+/// together. What is left of [`WHOLE`] is for version, algorithm, window and that hash.
+const CLEAR: usize = 180;
 
 /// Identity of a counter, the same on every replica and in every version that shares the version byte.
 ///
 /// Made of a version, the algorithm's letter, the window and the domain and entries, each length-prefixed:
 /// `(a, b_c)` and `(a_b, c)` differ. A part that is long, or has bytes outside printable ASCII, or a brace or a
 /// space, stands as its length and the first 128 bits of its SHA-256: client text can neither break out of a key
-/// nor choose a cluster slot. The entries of a key that would be longer than 256 bytes are hashed as a whole, so that a
+/// nor choose a cluster slot. Of a key that would be longer than 256 bytes the last entries are hashed together, so that a
 /// caller with many entries costs no more memory than another. Where a rule shares one counter over all values of a pattern, the entry's value is the
 /// pattern's text. The numbers of the limit are not in it, and neither is the place of a rule in its file: matching
 /// gives each list of entries to exactly one rule, so the entries are the rule's identity.
@@ -111,14 +115,19 @@ impl CounterKey {
         let mut key = Vec::with_capacity(64);
         key.extend_from_slice(&[b'1', algorithm]);
         push_number(&mut key, window);
-        push_part(&mut key, b'|', domain);
         let head = key.len();
+        push_part(&mut key, b'|', domain);
+        // Behind the last entry that stands by itself in any case.
+        let mut clear = key.len();
         for (name, value) in entries {
             push_part(&mut key, b'|', name);
             push_part(&mut key, b'=', value);
+            if key.len() - head <= CLEAR {
+                clear = key.len();
+            }
         }
         if key.len() > WHOLE {
-            let entries = key.split_off(head);
+            let entries = key.split_off(clear);
             key.push(b'|');
             push_hash(&mut key, &entries);
         }
@@ -309,6 +318,10 @@ mod tests {
             assert!(key.as_bytes().len() <= WHOLE, "{key:?}");
             assert!(seen.insert(key));
         }
+        let domain = "d".repeat(64);
+        let longest = CounterKey::new(&domain, b'f', u64::MAX, [("n", &*value); 32]);
+        assert!(longest.as_bytes().len() <= WHOLE, "{longest:?}");
+        assert!(longest.entry("n").is_some(), "the first ones are legible");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 pub mod go_values;
 pub mod request;
 pub mod secret;
+pub mod shown;
 pub mod unit;
 
 pub mod algorithm;

@@ -136,6 +136,16 @@ pub(crate) fn of(cases: &[Case], results: &Results, bytes_per_key: Option<u64>) 
             1.1,
         ),
         Bar::most(
+            "memory: CPU to that without /top",
+            ratio(memory, "memory, no /top", cpu),
+            1.03,
+        ),
+        Bar::most(
+            "memory, refused: CPU to that without /top",
+            ratio("memory, refused", "memory, no /top, refused", cpu),
+            1.03,
+        ),
+        Bar::most(
             "memory: bytes a live key",
             bytes_per_key.map_or(f64::NAN, |bytes| bytes as f64),
             200.0,

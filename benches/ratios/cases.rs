@@ -40,6 +40,8 @@ enum Which {
     Memory,
     /// Memory that holds many keys already.
     Full,
+    /// Memory, without the keys with most hits.
+    NoTop,
     /// Memory, with one call in a hundred followed and told to a collector.
     Traced,
     Redis,
@@ -113,6 +115,14 @@ pub(crate) const CASES: &[Case] = &[
     case("redis, hot key", Which::Redis, ONE, 64, Keys::One),
     case("memory, refused", Which::Memory, REFUSED, 64, Keys::Refused),
     case("redis, refused", Which::Redis, REFUSED, 64, Keys::Refused),
+    case("memory, no /top", Which::NoTop, ONE, 64, Keys::Random),
+    case(
+        "memory, no /top, refused",
+        Which::NoTop,
+        REFUSED,
+        64,
+        Keys::Refused,
+    ),
     case(
         "memory, fixed_window",
         Which::Memory,
@@ -260,6 +270,7 @@ pub(crate) struct Servers {
     floor: Server,
     memory: Server,
     full: Server,
+    no_top: Server,
     traced: Server,
     redis: Server,
     redis_traced: Server,
@@ -289,6 +300,7 @@ impl Servers {
             floor: processes::floor()?,
             memory: processes::palang(&rules, &memory)?,
             full: processes::palang(&rules, &memory)?,
+            no_top: processes::palang(&rules, &[memory[0], ("TOP_KEYS", "0")])?,
             traced: processes::palang(&rules, &[&memory[..], &traced].concat())?,
             redis: processes::palang(&rules, &redis)?,
             redis_traced: processes::palang(&rules, &[&redis[..], &traced].concat())?,
@@ -303,6 +315,7 @@ impl Servers {
             Which::Floor => Some(&self.floor),
             Which::Memory => Some(&self.memory),
             Which::Full => Some(&self.full),
+            Which::NoTop => Some(&self.no_top),
             Which::Traced => Some(&self.traced),
             Which::Redis => Some(&self.redis),
             Which::RedisTraced => Some(&self.redis_traced),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{CounterKey, push_part};
+use super::{CLEAR, CounterKey, push_part};
 
 /// Counters to be forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,14 +25,18 @@ impl fmt::Debug for Under {
 
 impl Under {
     /// The counters of `domain` whose entries start with `entries`; without entries all counters of the domain.
-    pub fn new<'a>(domain: &str, entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+    /// `None` when there is so much text that keys may not have it legible: which keys are meant cannot be told then.
+    pub fn new<'a>(
+        domain: &str,
+        entries: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Option<Self> {
         let mut tail = Vec::with_capacity(64);
         push_part(&mut tail, b'|', domain);
         for (name, value) in entries {
             push_part(&mut tail, b'|', name);
             push_part(&mut tail, b'=', value);
         }
-        Self(tail.into_boxed_slice())
+        (tail.len() <= CLEAR).then(|| Self(tail.into_boxed_slice()))
     }
 
     /// Whether the key with these bytes is one of them.
@@ -73,7 +77,11 @@ mod tests {
 
     #[test]
     fn a_prefix_is_whole_entries_of_one_domain() {
-        let under = Selection::Under(Under::new("d", [("user", "7")]));
+        let under = |domain, entries: &[(&'static str, &'static str)]| {
+            Selection::Under(Under::new(domain, entries.iter().copied()).expect("short"))
+        };
+        let domain = under("d", &[]);
+        let under = under("d", &[("user", "7")]);
         let long = "x".repeat(100);
         for (key, selected) in [
             (key("d", &[("user", "7")]), true),
@@ -88,10 +96,27 @@ mod tests {
         ] {
             assert_eq!(under.matches(&key), selected, "{key:?}");
         }
-        let domain = Selection::Under(Under::new("d", []));
         assert!(domain.matches(&key("d", &[("user", "")])));
         assert!(!domain.matches(&key("dd", &[("user", "")])));
         let one = Selection::One(key("d", &[("user", "7")]));
         assert!(!one.matches(&key("d", &[("user", "7"), ("route", "")])));
+    }
+
+    #[test]
+    fn a_prefix_finds_keys_however_much_follows_it() {
+        let long = "x".repeat(64);
+        let entries: Vec<(&str, &str)> = std::iter::repeat_n(("k", long.as_str()), 32).collect();
+        for count in 0..=32 {
+            let Some(under) = Under::new("d", entries[..count].iter().copied()) else {
+                assert_eq!(count, 3, "told where it cannot be known");
+                break;
+            };
+            for more in count..=32 {
+                assert!(
+                    under.matches(key("d", &entries[..more]).as_bytes()),
+                    "{count}, {more}"
+                );
+            }
+        }
     }
 }

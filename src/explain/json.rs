@@ -5,7 +5,9 @@ use serde_json::{Map, Value, json};
 use super::{Answer, Explanation, Row, meaning};
 use crate::{
     algorithm::{Outcome, Source},
+    request::Entry,
     rules::{Step, Walk},
+    shown::Shown,
     verdict::Code,
 };
 
@@ -13,7 +15,10 @@ impl Explanation {
     /// As JSON. Times are microseconds.
     pub fn json(&self) -> Value {
         let mut object = Map::new();
-        object.insert("domain".to_owned(), json!(self.request.domain));
+        object.insert(
+            "domain".to_owned(),
+            json!(Shown(&self.request.domain).to_string()),
+        );
         let hash = format!("{:016x}", self.plan.rules.hash());
         object.insert("rules_hash".to_owned(), json!(hash));
         match &self.answer {
@@ -33,12 +38,7 @@ impl Explanation {
     }
 
     fn row_json(&self, row: &Row<'_>) -> Value {
-        let entries: Vec<Value> = row
-            .descriptor
-            .entries
-            .iter()
-            .map(|entry| json!({"key": entry.key, "value": entry.value}))
-            .collect();
+        let entries: Vec<Value> = row.descriptor.entries.iter().map(entry).collect();
         let mut object = Map::new();
         let mut set = |name: &str, value: Value| object.insert(name.to_owned(), value);
         set("entries", Value::Array(entries));
@@ -79,6 +79,13 @@ impl Explanation {
     }
 }
 
+fn entry(entry: &Entry) -> Value {
+    json!({
+        "key": Shown(&entry.key).to_string(),
+        "value": Shown(&entry.value).to_string(),
+    })
+}
+
 fn walk(walk: &Walk) -> Value {
     let levels: Vec<Value> = walk
         .levels
@@ -96,8 +103,8 @@ fn walk(walk: &Walk) -> Value {
                 })
                 .collect();
             json!({
-                "key": level.entry.key,
-                "value": level.entry.value,
+                "key": Shown(&level.entry.key).to_string(),
+                "value": Shown(&level.entry.value).to_string(),
                 "tried": tried,
                 "not_shown": level.not_shown,
             })

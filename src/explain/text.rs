@@ -7,6 +7,7 @@ use crate::{
     algorithm::{Outcome, Source},
     request::Entry,
     rules::Limit,
+    shown::{Escaped, Shown},
     verdict::Code,
 };
 
@@ -52,7 +53,12 @@ impl Explanation {
             writeln!(f, "  {}", ShownEntry(&level.entry))?;
             for tried in &level.tried {
                 let mark = if tried.why.is_taken() { '+' } else { '-' };
-                writeln!(f, "    {mark} {}: {}", Shown(&tried.node), tried.why.text())?;
+                writeln!(
+                    f,
+                    "    {mark} {}: {}",
+                    Escaped(&tried.node),
+                    tried.why.text()
+                )?;
             }
             if level.not_shown > 0 {
                 writeln!(f, "    - {} more that do not fit", level.not_shown)?;
@@ -60,14 +66,14 @@ impl Explanation {
         }
         writeln!(f, "  walk    {}", row.walk.end.text())?;
         if let Some(rule) = row.rule {
-            write!(f, "  rule    {} at {}", Shown(&rule.path), rule.place)?;
+            write!(f, "  rule    {} at {}", Escaped(&rule.path), rule.place)?;
             for (holds, word) in [(rule.shadow, "shadow"), (rule.quota, "quota")] {
                 if holds {
                     write!(f, ", {word}")?;
                 }
             }
             if !rule.name.is_empty() {
-                write!(f, ", named {}", Shown(&rule.name))?;
+                write!(f, ", named {}", Escaped(&rule.name))?;
             }
             writeln!(f)?;
         }
@@ -85,22 +91,6 @@ impl Explanation {
         let binds = self.verdict().and_then(|verdict| verdict.binding) == Some(row.index);
         let binds = if binds { " (binding)" } else { "" };
         writeln!(f, "  state   {}{binds}", ShownOutcome(&outcome))
-    }
-}
-
-/// Text of a request or a rule: a control character is shown, not written.
-struct Shown<'a>(&'a str);
-
-impl Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for character in self.0.chars() {
-            if character.is_control() {
-                write!(f, "{}", character.escape_default())?;
-            } else {
-                write!(f, "{character}")?;
-            }
-        }
-        Ok(())
     }
 }
 

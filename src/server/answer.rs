@@ -14,6 +14,7 @@ use crate::{
         config::core::v3::HeaderValue,
         service::ratelimit::v3::{RateLimitRequest, RateLimitResponse},
     },
+    shown::Shown,
     store::{Store, StoreError},
     telemetry::{
         metrics::{Call, Method, Metrics},
@@ -117,7 +118,7 @@ impl<S: Store> Answers<S> {
             Ok(verdict) => verdict,
             Err(undecided) => return Err(self.failed(undecided)),
         };
-        tracing::debug!(domain = request.domain, code = ?verdict.code, "decided");
+        tracing::debug!(domain = %Shown(&request.domain), code = ?verdict.code, "decided");
         let mut response = wire::response(&verdict);
         let headers = self.settings.headers.of(&verdict);
         response.response_headers_to_add = headers.iter().map(header).collect();

@@ -10,7 +10,6 @@ use super::{
     decisions::{BROUGHT, Handles},
     metrics::Metrics,
     series::{Decided, RuleSeries},
-    shown,
     top::{Ask, DomainTop},
     traces::Trace,
 };
@@ -19,6 +18,7 @@ use crate::{
     counter::{Counter, OnFailure},
     request::{Descriptor, Request},
     rules::{Rules, Series, Step},
+    shown,
     time::Timestamp,
     verdict::{Code, Verdict},
 };

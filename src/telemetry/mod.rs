@@ -15,7 +15,6 @@ mod own;
 mod process;
 pub mod profile;
 mod series;
-mod shown;
 mod sources;
 pub mod statsd;
 mod store;

@@ -3,27 +3,38 @@
 //! and goes on from that count. So every key with more than a `k`th of all hits is kept, and a count is too high by at
 //! most the `error` beside it, never too low.
 //!
-//! A sketch is split in parts by the key's hash, each with its lock, so that workers seldom meet. Counts are halved
-//! each minute: what is shown is who asks now, not who asked last week.
+//! Each worker adds to sketches of its own, so that their memory stays in its core's cache and their lock is free; they
+//! are put together when somebody looks. A sketch is split in parts of a few keys by the key's hash, which are searched
+//! from end to end: that is less work than to keep an order. Counts are halved each minute: what is shown is who asks
+//! now, not who asked last week.
 
 use std::{
+    cell::Cell,
     collections::HashMap,
-    hash::{BuildHasher as _, BuildHasherDefault, Hasher, RandomState},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    hash::BuildHasher as _,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
-use super::shown;
+use hashbrown::DefaultHashBuilder;
+
 use crate::{
     counter::CounterKey,
     request::Entry,
+    shown,
     time::{SECOND, Timestamp},
 };
 
 /// Most domains that have sketches.
 const DOMAINS: usize = 100;
 
-/// Parts of a sketch.
-const PARTS: usize = 8;
+/// Most sketches of one domain; beyond that workers share them.
+const SHARDS: usize = 8;
+
+/// Most keys of one part of a sketch, about.
+const PART: usize = 16;
 
 /// Time after which counts are halved, microseconds.
 const HALF_LIFE: u64 = 60 * SECOND;
@@ -33,16 +44,15 @@ const HALF_LIFE: u64 = 60 * SECOND;
 pub(super) struct Top {
     domains: RwLock<HashMap<Box<str>, Arc<DomainTop>>>,
     /// Seeded at random, so that nobody can choose keys that fall together.
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
     keys: usize,
 }
 
 /// The sketches of one domain.
 #[derive(Debug)]
 pub(super) struct DomainTop {
-    asked: Sketch,
-    refused: Sketch,
-    hasher: RandomState,
+    shards: [Sketch; SHARDS],
+    hasher: DefaultHashBuilder,
 }
 
 /// One key of [`Listed`].
@@ -85,7 +95,7 @@ impl Top {
     pub(super) fn new(keys: usize) -> Self {
         Self {
             domains: RwLock::default(),
-            hasher: RandomState::new(),
+            hasher: DefaultHashBuilder::default(),
             keys,
         }
     }
@@ -101,23 +111,23 @@ impl Top {
         }
         let found = domains.entry(name.into()).or_insert_with(|| {
             Arc::new(DomainTop {
-                asked: Sketch::new(self.keys),
-                refused: Sketch::new(self.keys),
+                shards: std::array::from_fn(|_| Sketch::new(self.keys)),
                 hasher: self.hasher.clone(),
             })
         });
         Some(Arc::clone(found))
     }
 
-    /// The first `most` keys of each domain, domains sorted.
+    /// The first `most` keys of each domain, as many as one sketch has at most. Domains are sorted.
     pub(super) fn list(&self, most: usize, now: Timestamp) -> Vec<Listed> {
+        let most = most.min(self.keys);
         let domains = self.domains.read().unwrap_or_else(PoisonError::into_inner);
         let mut listed: Vec<Listed> = domains
             .iter()
             .map(|(name, domain)| Listed {
                 domain: name.to_string(),
-                refused: domain.refused.list(most, now),
-                asked: domain.asked.list(most, now),
+                refused: domain.list(most, now, |part| &part.refused),
+                asked: domain.list(most, now, |part| &part.asked),
             })
             .collect();
         drop(domains);
@@ -129,95 +139,121 @@ impl Top {
 impl DomainTop {
     /// Adds a decision.
     pub(super) fn add(&self, ask: Ask<'_>) {
+        self.add_to(shard(), ask);
+    }
+
+    fn add_to(&self, shard: usize, ask: Ask<'_>) {
         let hash = self.hasher.hash_one(ask.key);
-        self.asked.add(hash, ask);
+        let mut part = self.shards[shard].part(hash);
+        part.halve(ask.now);
+        part.asked.add(hash, ask);
         if ask.is_refused {
-            self.refused.add(hash, ask);
+            part.refused.add(hash, ask);
         }
     }
+
+    /// The first `most` keys of all sketches together. Where a sketch does not keep a key, it may have had as many hits
+    /// there as the least that is kept.
+    fn list(&self, most: usize, now: Timestamp, of: impl Fn(&Part) -> &Counts) -> Vec<Offender> {
+        let mut found: HashMap<u64, Offender> = HashMap::new();
+        for place in 0..self.shards[0].0.len() {
+            let parts: Vec<_> = self
+                .shards
+                .iter()
+                .map(|shard| {
+                    let mut part = lock(&shard.0[place]);
+                    part.halve(now);
+                    part
+                })
+                .collect();
+            let floors: u64 = parts.iter().map(|part| of(part).floor()).sum();
+            for counts in parts.iter().map(|part| of(part)) {
+                for (at, hash) in counts.hashes.iter().enumerate() {
+                    let kept = &counts.kept[at];
+                    let offender = found.entry(*hash).or_insert_with(|| Offender {
+                        key: kept.key.clone(),
+                        rule: kept.rule.clone(),
+                        hits: floors,
+                        error: floors,
+                    });
+                    offender.hits += counts.hits[at] - counts.floor();
+                    offender.error = offender.error + kept.error - counts.floor();
+                }
+            }
+        }
+        let mut listed: Vec<Offender> = found
+            .into_values()
+            .filter(|offender| offender.hits > offender.error)
+            .collect();
+        listed.sort_by(|a, b| (b.hits, &a.key).cmp(&(a.hits, &b.key)));
+        listed.truncate(most);
+        listed
+    }
+}
+
+/// Which sketch this thread adds to.
+fn shard() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static SHARD: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+    SHARD.with(|shard| {
+        if shard.get() == usize::MAX {
+            shard.set(NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS);
+        }
+        shard.get()
+    })
 }
 
 #[derive(Debug)]
 struct Sketch(Box<[Mutex<Part>]>);
 
+/// What belongs to some of the keys. On cache lines of its own: its neighbours may be another worker's.
 #[derive(Debug)]
+#[repr(align(128))]
 struct Part {
-    kept: Vec<Kept>,
-    places: HashMap<u64, usize, BuildHasherDefault<AsItIs>>,
-    most: usize,
-    /// No count is below it.
-    floor: u64,
-    /// Where the search for the least goes on.
-    cursor: usize,
+    asked: Counts,
+    refused: Counts,
     halved: u64,
+}
+
+/// Some keys and their counts, in three lists of the same length: what is searched lies close together.
+#[derive(Debug)]
+struct Counts {
+    hashes: Vec<u64>,
+    hits: Vec<u64>,
+    kept: Vec<Kept>,
+    most: usize,
 }
 
 #[derive(Debug)]
 struct Kept {
-    hash: u64,
-    hits: u64,
     error: u64,
     key: String,
     rule: String,
 }
 
-/// What is hashed is a hash already.
-#[derive(Debug, Default)]
-struct AsItIs(u64);
-
-impl Hasher for AsItIs {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-}
-
 impl Sketch {
     fn new(keys: usize) -> Self {
-        let part = || Part {
+        let parts = keys.div_ceil(PART);
+        let counts = || Counts {
+            hashes: Vec::new(),
+            hits: Vec::new(),
             kept: Vec::new(),
-            places: HashMap::default(),
-            most: keys.div_ceil(PARTS),
-            floor: 0,
-            cursor: 0,
+            most: keys.div_ceil(parts),
+        };
+        let part = || Part {
+            asked: counts(),
+            refused: counts(),
             halved: 0,
         };
-        Self((0..PARTS).map(|_| Mutex::new(part())).collect())
+        Self((0..parts).map(|_| Mutex::new(part())).collect())
     }
 
-    fn add(&self, hash: u64, ask: Ask<'_>) {
-        // The table uses the low bits and the top seven.
-        let part = &self.0[(hash >> 32) as usize % PARTS];
-        let mut part = lock(part);
-        part.halve(ask.now);
-        part.add(hash, ask);
-    }
-
-    fn list(&self, most: usize, now: Timestamp) -> Vec<Offender> {
-        let mut listed: Vec<Offender> = Vec::new();
-        for part in &self.0 {
-            let mut part = lock(part);
-            part.halve(now);
-            let kept = part.kept.iter().filter(|kept| kept.hits > kept.error);
-            listed.extend(kept.map(|kept| Offender {
-                key: kept.key.clone(),
-                rule: kept.rule.clone(),
-                hits: kept.hits,
-                error: kept.error,
-            }));
-        }
-        listed.sort_by(|a, b| (b.hits, &a.key).cmp(&(a.hits, &b.key)));
-        listed.truncate(most);
-        listed
+    fn part(&self, hash: u64) -> MutexGuard<'_, Part> {
+        let parts = self.0.len() as u64;
+        // The upper half of the hash as a share of the parts: cheaper than a division.
+        lock(&self.0[(((hash >> 32) * parts) >> 32) as usize])
     }
 }
 
@@ -226,53 +262,6 @@ fn lock(part: &Mutex<Part>) -> MutexGuard<'_, Part> {
 }
 
 impl Part {
-    fn add(&mut self, hash: u64, ask: Ask<'_>) {
-        if let Some(place) = self.places.get(&hash) {
-            self.kept[*place].hits += ask.hits;
-            return;
-        }
-        let place = if self.kept.len() < self.most {
-            self.kept.push(Kept {
-                hash,
-                hits: 0,
-                error: 0,
-                key: String::new(),
-                rule: String::new(),
-            });
-            self.floor = 0;
-            self.kept.len() - 1
-        } else {
-            let place = self.least();
-            self.places.remove(&self.kept[place].hash);
-            place
-        };
-        let kept = &mut self.kept[place];
-        kept.hash = hash;
-        kept.error = kept.hits;
-        kept.hits += ask.hits;
-        // The texts' room is used again: nothing is allocated once all places are taken.
-        kept.key.clear();
-        shown::entries(&mut kept.key, ask.entries);
-        kept.rule.clear();
-        kept.rule.push_str(ask.rule);
-        self.places.insert(hash, place);
-    }
-
-    /// The place with the least count. Counts only grow, so most of the time the next with the last least is near.
-    fn least(&mut self) -> usize {
-        for _ in 0..self.kept.len() {
-            self.cursor = (self.cursor + 1) % self.kept.len();
-            if self.kept[self.cursor].hits <= self.floor {
-                return self.cursor;
-            }
-        }
-        let counts = self.kept.iter().map(|kept| kept.hits).enumerate();
-        let (place, floor) = counts.min_by_key(|(_, hits)| *hits).unwrap_or_default();
-        self.floor = floor;
-        self.cursor = place;
-        place
-    }
-
     fn halve(&mut self, now: Timestamp) {
         let now = now.as_micros();
         if self.halved == 0 || now < self.halved {
@@ -285,12 +274,52 @@ impl Part {
         }
         self.halved += times * HALF_LIFE;
         let shift = u32::try_from(times.min(63)).unwrap_or(63);
-        for kept in &mut self.kept {
-            // The error last, so that it stays at most what it should be.
-            kept.error >>= shift;
-            kept.hits >>= shift;
+        for counts in [&mut self.asked, &mut self.refused] {
+            for (hits, kept) in counts.hits.iter_mut().zip(&mut counts.kept) {
+                *hits >>= shift;
+                kept.error >>= shift;
+            }
         }
-        self.floor >>= shift;
+    }
+}
+
+impl Counts {
+    fn add(&mut self, hash: u64, ask: Ask<'_>) {
+        if let Some(at) = self.hashes.iter().position(|kept| *kept == hash) {
+            self.hits[at] += ask.hits;
+            return;
+        }
+        let at = if self.hashes.len() < self.most {
+            self.hashes.push(hash);
+            self.hits.push(0);
+            self.kept.push(Kept {
+                error: 0,
+                key: String::new(),
+                rule: String::new(),
+            });
+            self.hashes.len() - 1
+        } else {
+            let counts = self.hits.iter().enumerate();
+            let least = counts.min_by_key(|(_, hits)| **hits);
+            least.map_or(0, |(at, _)| at)
+        };
+        let kept = &mut self.kept[at];
+        self.hashes[at] = hash;
+        kept.error = self.hits[at];
+        self.hits[at] += ask.hits;
+        // The texts' room is used again: nothing is allocated once all places are taken.
+        kept.key.clear();
+        shown::entries(&mut kept.key, ask.entries);
+        kept.rule.clear();
+        kept.rule.push_str(ask.rule);
+    }
+
+    /// The most hits that a key which is not kept can have had.
+    fn floor(&self) -> u64 {
+        if self.hashes.len() < self.most {
+            return 0;
+        }
+        self.hits.iter().min().copied().unwrap_or(0)
     }
 }
 
@@ -299,20 +328,24 @@ mod tests {
     use super::*;
 
     fn ask(top: &Top, name: &str, hits: u64, is_refused: bool, now: u64) {
+        ask_in(0, top, name, hits, is_refused, now);
+    }
+
+    fn ask_in(shard: usize, top: &Top, name: &str, hits: u64, is_refused: bool, now: u64) {
         let key = CounterKey::new("d", b'f', 1, [("k", name)]);
         let entries = [Entry {
             key: "k".to_owned(),
             value: name.to_owned(),
         }];
-        let domain = top.domain("d").expect("there is room");
-        domain.add(Ask {
+        let ask = Ask {
             key: &key,
             rule: "d.k",
             entries: &entries,
             hits,
             is_refused,
             now: Timestamp::from_micros(now),
-        });
+        };
+        top.domain("d").expect("there is room").add_to(shard, ask);
     }
 
     #[test]
@@ -331,13 +364,49 @@ mod tests {
         assert_eq!(heavy.key, "k=heavy");
         assert!(heavy.hits >= 5_000 && heavy.hits - heavy.error <= 5_000);
         let domain = top.domain("d").expect("known");
-        let kept: usize = domain
-            .asked
+        let kept: usize = domain.shards[0]
             .0
             .iter()
-            .map(|part| lock(part).kept.len())
+            .map(|part| lock(part).asked.hashes.len())
             .sum();
-        assert!(kept <= 104, "{kept}");
+        assert!(kept <= 105, "{kept}");
+    }
+
+    #[test]
+    fn sketches_of_several_workers_are_one() {
+        let shown = |top: &Top| -> Vec<(String, u64, u64)> {
+            let mut listed = top.list(10, Timestamp::from_micros(1));
+            let found = listed.remove(0);
+            assert_eq!(found.refused, found.asked);
+            let asked = found.asked.into_iter();
+            asked
+                .map(|found| (found.key, found.hits, found.error))
+                .collect()
+        };
+        let top = Top::new(10);
+        for (shard, name, hits) in [(0, "a", 5), (1, "b", 9), (7, "a", 7)] {
+            ask_in(shard, &top, name, hits, true, 1);
+        }
+        let expected = [("k=a".to_owned(), 12, 0), ("k=b".to_owned(), 9, 0)];
+        assert_eq!(shown(&top), expected);
+
+        // Where a full sketch does not keep a key, the key may have had as many hits there as the least that is kept.
+        let top = Top::new(1);
+        ask_in(0, &top, "a", 100, true, 1);
+        ask_in(1, &top, "b", 30, true, 1);
+        assert_eq!(shown(&top), [("k=a".to_owned(), 130, 30)]);
+    }
+
+    #[test]
+    fn a_worker_keeps_its_sketch() {
+        let mine = shard();
+        assert_eq!(shard(), mine);
+        let others = (0..SHARDS).map(|_| std::thread::spawn(shard).join());
+        assert!(
+            others
+                .map(|shard| shard.expect("no panic"))
+                .all(|shard| shard < SHARDS)
+        );
     }
 
     #[test]

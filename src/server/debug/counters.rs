@@ -15,6 +15,7 @@ use super::{
 use crate::{
     counter::{Selection, Under},
     limiter::Limiter,
+    request::Entry,
     store::{Store, StoreError},
 };
 
@@ -105,21 +106,31 @@ pub(super) async fn reset<S: Store>(
     }
 }
 
+/// Why a prefix selects nothing.
+const TOO_LONG: &str = "prefix=true: these entries are too long, because the last entries of long keys are hashed \
+                        together: leave some of them out, or reset one descriptor without prefix=true";
+
 async fn selected<S: Store>(limiter: &Limiter<S>, query: &Query) -> Result<Vec<Selection>, String> {
     if query.value("prefix") == Some("true") {
         let domain = query.domain()?;
         let descriptors = query.descriptors(0)?;
-        if descriptors.is_empty() {
-            return Ok(vec![Selection::Under(Under::new(domain, []))]);
-        }
-        return Ok(descriptors
-            .iter()
-            .map(|descriptor| {
-                let entries = descriptor.entries.iter();
-                let pairs = entries.map(|entry| (entry.key.as_str(), entry.value.as_str()));
-                Selection::Under(Under::new(domain, pairs))
+        let prefixes: Vec<&[Entry]> = match descriptors.is_empty() {
+            true => vec![&[]],
+            false => descriptors
+                .iter()
+                .map(|descriptor| &*descriptor.entries)
+                .collect(),
+        };
+        return prefixes
+            .into_iter()
+            .map(|entries| {
+                let pairs = entries
+                    .iter()
+                    .map(|entry| (entry.key.as_str(), entry.value.as_str()));
+                let under = Under::new(domain, pairs).ok_or(TOO_LONG)?;
+                Ok(Selection::Under(under))
             })
-            .collect());
+            .collect();
     }
     let request = query.request(0)?;
     let explanation = limiter

@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn what_looks_like_a_pattern_is_text() {
-        let under = Under::new("d*", [("k", "[a]")]);
+        let under = Under::new("d*", [("k", "[a]")]).expect("short");
         assert_eq!(
             String::from_utf8_lossy(&pattern(b"p?:", &under)),
             r"p\?:*1?*|2:d\*|1:k=3:\[a\]*"

@@ -20,11 +20,17 @@ pub(crate) struct Prometheus {
 impl Prometheus {
     /// Scrapes the metrics at `target` five times a second.
     pub(crate) fn start(target: SocketAddr) -> Self {
+        Self::scraping(&[target])
+    }
+
+    /// Scrapes the metrics of several replicas five times a second, as in a namespace `edge`.
+    pub(crate) fn scraping(targets: &[SocketAddr]) -> Self {
         let directory = tempfile::tempdir().expect("a directory for Prometheus");
         let config = directory.path().join("prometheus.yaml");
+        let targets: Vec<String> = targets.iter().map(ToString::to_string).collect();
         let text = format!(
             "global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\nscrape_configs:\n- job_name: palang\n  \
-             static_configs: [{{targets: ['{target}']}}]\n"
+             static_configs: [{{targets: {targets:?}, labels: {{namespace: edge}}}}]\n"
         );
         std::fs::write(&config, text).expect("the configuration is written");
         let at = std::net::TcpListener::bind("127.0.0.1:0")
