@@ -5,7 +5,7 @@ use std::{
     io,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
 };
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -19,14 +19,14 @@ const GOAWAY: [u8; 17] = [
 
 /// A stream that ends when its connection was flooded.
 #[derive(Debug)]
-pub(super) struct Calm<T> {
+pub(super) struct Calm<T: AsyncWrite + Unpin> {
     stream: T,
     flood: Arc<Flood>,
     /// Bytes of the last words that are out.
     said: usize,
 }
 
-impl<T> Calm<T> {
+impl<T: AsyncWrite + Unpin> Calm<T> {
     /// `stream`, until `flood` was seen.
     pub(super) const fn new(stream: T, flood: Arc<Flood>) -> Self {
         Self {
@@ -35,9 +35,29 @@ impl<T> Calm<T> {
             said: 0,
         }
     }
+
+    /// Says what is left to say to who floods.
+    fn say(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.flood.is_seen() && self.said < GOAWAY.len() {
+            let rest = &GOAWAY[self.said..];
+            match ready!(Pin::new(&mut self.stream).poll_write(context, rest))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                written => self.said += written,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Calm<T> {
+/// An end within a frame is an error to the library, which then shuts nothing down.
+impl<T: AsyncWrite + Unpin> Drop for Calm<T> {
+    fn drop(&mut self) {
+        // As far as it can be said without waiting for somebody who floods.
+        let _ = self.say(&mut Context::from_waker(Waker::noop()));
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Calm<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -78,14 +98,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Calm<T> {
 
     /// Whole frames are out by now.
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let own = &mut *self;
-        while own.flood.is_seen() && own.said < GOAWAY.len() {
-            let rest = &GOAWAY[own.said..];
-            match ready!(Pin::new(&mut own.stream).poll_write(context, rest))? {
-                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                written => own.said += written,
-            }
-        }
-        Pin::new(&mut own.stream).poll_shutdown(context)
+        ready!(self.say(context))?;
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }

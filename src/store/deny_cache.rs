@@ -254,7 +254,9 @@ impl Refusal {
     /// Without a state to work it out from: the same hits, until any figure changes by more than the passing of time.
     fn as_it_was(&self, hits: i64, gone: u64) -> Option<Outcome> {
         let outcome = self.outcome;
-        let holds = [outcome.retry_after, outcome.next_after]
+        // What is full stays so; a window that ends is followed by another, whose end is not nearer but a window away.
+        let full = (outcome.reset_after > 0).then_some(outcome.reset_after);
+        let holds = [outcome.retry_after, outcome.next_after, full]
             .into_iter()
             .flatten()
             .all(|until| gone < until);
