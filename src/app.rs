@@ -269,6 +269,8 @@ impl App {
             age: Age {
                 limit: server.grpc_max_connection_age,
                 grace: server.grpc_max_connection_age_grace,
+                ping: server.keepalive_interval,
+                pong: server.keepalive_timeout,
             },
             tls: self.tls.clone(),
             max_connections: server.max_connections,

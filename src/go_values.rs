@@ -218,6 +218,17 @@ pub fn host(text: &str) -> Result<String, Malformed> {
         })
 }
 
+/// A time that can be waited for, such as `15ms`.
+///
+/// # Errors
+/// What is no duration, or less than a microsecond.
+pub fn patience(text: &str) -> Result<Duration, Malformed> {
+    duration(text)
+        .ok()
+        .filter(|time| time.as_micros() > 0)
+        .ok_or_else(|| Malformed::new("expected a duration of at least 1us, such as 15ms"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

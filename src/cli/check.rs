@@ -96,7 +96,7 @@ pub fn run(args: &Args, out: &mut impl Write) -> io::Result<ExitCode> {
                 counted(loaded.rules.rules().len(), "rule"),
                 counted(loaded.rules.domains().count(), "domain"),
                 counted(loaded.rules.files().len(), "file"),
-                counted(loaded.warnings.len(), "warning"),
+                counted(Mistake::count(&loaded.warnings), "warning"),
                 loaded.rules.hash()
             )?;
             Ok(ExitCode::SUCCESS)
@@ -106,8 +106,8 @@ pub fn run(args: &Args, out: &mut impl Write) -> io::Result<ExitCode> {
             writeln!(
                 out,
                 "failed: {}, {}",
-                counted(failed.mistakes.len(), "error"),
-                counted(failed.warnings.len(), "warning")
+                counted(Mistake::count(&failed.mistakes), "error"),
+                counted(Mistake::count(&failed.warnings), "warning")
             )?;
             Ok(ExitCode::FAILURE)
         }

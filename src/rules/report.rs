@@ -9,6 +9,8 @@ use super::{file::At, limit::Place};
 pub struct Mistake {
     /// Where it is written.
     pub place: Place,
+    /// How many mistakes this stands for that are not told; 0 for one that is told, and comes first.
+    pub untold: usize,
     /// Path of the rule, such as `mongo.database_users`; empty outside of one.
     pub rule: Box<str>,
     /// What was found, and what is allowed.
@@ -25,6 +27,11 @@ impl Mistake {
     /// As one line, `file:line:column: <label>: what (rule path)`.
     pub fn labelled<'m>(&'m self, label: &'m str) -> impl fmt::Display + 'm {
         Labelled(self, label)
+    }
+
+    /// How many there are, with those that are not told.
+    pub fn count(list: &[Self]) -> usize {
+        list.iter().map(|mistake| mistake.untold.max(1)).sum()
     }
 }
 
@@ -114,6 +121,7 @@ impl Tally {
                 place,
                 rule: rule.into(),
                 message: one_line(message.into()),
+                untold: 0,
             });
         } else {
             self.untold += 1;
@@ -143,6 +151,7 @@ impl Tally {
                 place: last.place.clone(),
                 rule: "".into(),
                 message: format!("and {} more", self.untold).into(),
+                untold: self.untold,
             });
         }
         self.told
@@ -167,7 +176,7 @@ fn one_line(message: Box<str>) -> Box<str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_TOLD, Place, Tally};
+    use super::{MAX_TOLD, Mistake, Place, Tally};
 
     #[test]
     fn what_is_too_much_to_tell_is_counted() {
@@ -182,5 +191,7 @@ mod tests {
         let list = tally.sorted();
         assert_eq!(list.len(), MAX_TOLD + 1);
         assert_eq!(&*list[MAX_TOLD].message, "and 5 more");
+        assert_eq!(Mistake::count(&list), MAX_TOLD + 5);
+        assert_eq!(Mistake::count(&list[..2]), 2);
     }
 }

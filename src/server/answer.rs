@@ -160,6 +160,7 @@ fn undecided(undecided: &Undecided) -> &'static str {
         Undecided::Store(StoreError::ForeignState) => "a counter holds foreign data",
         Undecided::Store(StoreError::Full) => "the store is full",
         Undecided::Store(StoreError::Open) => "the store is not asked, it failed just now",
+        Undecided::Store(StoreError::NoConnection) => "no connection to the store was free",
         Undecided::Store(StoreError::Overloaded) => "too many calls wait for the store",
     }
 }

@@ -59,6 +59,12 @@ pub struct Args {
     /// Time such a connection then has to finish its calls.
     #[arg(long, env = "GRPC_MAX_CONNECTION_AGE_GRACE", default_value = "1m", value_parser = go_values::bound)]
     pub grpc_max_connection_age_grace: Duration,
+    /// Time between two pings of a connection, that find peers which vanished without a word; 0 sends none.
+    #[arg(long, env = "KEEPALIVE_INTERVAL", default_value = "1m", value_parser = go_values::bound)]
+    pub keepalive_interval: Duration,
+    /// Time a peer has to answer one.
+    #[arg(long, env = "KEEPALIVE_TIMEOUT", default_value = "20s", value_parser = go_values::bound)]
+    pub keepalive_timeout: Duration,
     /// What operators may change.
     #[command(flatten)]
     pub admin: AdminArgs,

@@ -7,7 +7,7 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use hyper::{body::Incoming, server::conn::http2};
@@ -39,7 +39,7 @@ const LINGER: Duration = Duration::from_millis(500);
 /// Time to tell a client why it is cut off.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// Interval of the pings that find peers which vanished without a word, and the time they have to answer.
+/// Interval of the pings on the HTTP ports, and the time they have to be answered.
 const PING: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(20));
 
 /// Calls one connection may have in flight.
@@ -59,6 +59,10 @@ pub struct Age {
     pub limit: Duration,
     /// After this it is closed.
     pub grace: Duration,
+    /// Pings, that find peers which vanished without a word, come in this interval...
+    pub ping: Duration,
+    /// ... and have this time to be answered.
+    pub pong: Duration,
 }
 
 /// Serves gRPC on a connection until it ends.
@@ -100,8 +104,8 @@ async fn grpc_over<S>(
         .max_header_list_size(HEADERS)
         // gRPC has no use for it.
         .auto_date_header(false)
-        .keep_alive_interval(PING.0)
-        .keep_alive_timeout(PING.1)
+        .keep_alive_interval(age.ping)
+        .keep_alive_timeout(age.pong)
         .serve_connection(
             TokioIo::new(Calm::new(stream, busy.flood())),
             TowerToHyperService::new(Counted {
@@ -231,6 +235,7 @@ impl Busy {
         self.0.in_flight.fetch_add(1, Ordering::Relaxed);
         InFlight {
             busy: self.clone(),
+            since: Instant::now(),
             answered: false,
         }
     }
@@ -252,6 +257,7 @@ impl Busy {
 
 struct InFlight {
     busy: Busy,
+    since: Instant,
     answered: bool,
 }
 
@@ -262,7 +268,7 @@ impl Drop for InFlight {
         if self.answered {
             calls.answered.fetch_add(1, Ordering::Relaxed);
         } else {
-            calls.flood.reset(&calls.answered);
+            calls.flood.reset(self.since.elapsed(), &calls.answered);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Tells a flood of resets from callers that give up: a flood is fast, and nothing of it is ever answered.
+//! Tells a flood of resets from callers that give up: a flood takes its calls back at once, and nothing of it is ever
+//! answered.
 //!
 //! The libraries' own bound counts calls that were reset before they were looked at. A worker looks at them at once, so
 //! that bound is never reached, and each costs what a call costs.
@@ -12,6 +13,9 @@ use std::{
 };
 
 use tokio::sync::Notify;
+
+/// Who gives up waits first: Envoy 20 ms. A call that was open for longer is no part of a flood.
+const AT_ONCE: Duration = Duration::from_millis(5);
 
 /// That many resets within [`WINDOW`] are a flood, if ten times fewer calls were answered. A proxy that gives up on all
 /// its calls for a moment resets hundreds.
@@ -34,8 +38,12 @@ struct Window {
 }
 
 impl Flood {
-    /// Counts a reset on a connection that has had so many answers since the last look.
-    pub(super) fn reset(&self, answered: &AtomicUsize) {
+    /// Counts the reset of a call that was open for `age`, on a connection that has had so many answers since the last
+    /// look.
+    pub(super) fn reset(&self, age: Duration, answered: &AtomicUsize) {
+        if age > AT_ONCE {
+            return;
+        }
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = || Window {
             since: Instant::now(),
@@ -78,7 +86,7 @@ mod tests {
     fn is_flood(answers_each_ten: usize) -> bool {
         let (flood, answered) = (Flood::default(), AtomicUsize::new(0));
         for number in 0..RESETS {
-            flood.reset(&answered);
+            flood.reset(Duration::ZERO, &answered);
             if number % 10 == 0 {
                 answered.fetch_add(answers_each_ten, Ordering::Relaxed);
             }
@@ -92,8 +100,13 @@ mod tests {
         assert!(!is_flood(2));
         let (flood, answered) = (Flood::default(), AtomicUsize::new(0));
         for _ in 0..RESETS - 1 {
-            flood.reset(&answered);
+            flood.reset(Duration::ZERO, &answered);
         }
         assert!(flood.seen().now_or_never().is_none());
+        // However many they are: they waited.
+        for _ in 0..3 * RESETS {
+            flood.reset(Duration::from_millis(20), &answered);
+        }
+        assert!(!flood.is_seen());
     }
 }

@@ -19,9 +19,13 @@ numbers with `0x` and `_`, durations with a unit (`150us`, `1h30m`, `0`), addres
 is turned on by its bare flag too.
 
 A variable that is set to nothing counts as not set, where the reference stops at the start; but for
-`RUNTIME_APPDIRECTORY`, which an empty one leaves out of the path. Values that cannot be used are named all at once,
-with what is allowed, and the process does not start (exit code 64). The environment is read once, at the start: rules
-and certificates are what is read again.
+`RUNTIME_APPDIRECTORY`, which an empty one leaves out of the path. Everything that cannot be used is named at once,
+with what is allowed or what is wrong: values, settings that contradict each other, files of certificates and keys. The
+process does not start then (exit code 64). The environment is read once, at the start: rules and certificates are what
+is read again.
+
+Counters live in this process only where no setting says anything of a Redis: any `REDIS_` setting, but
+`REDIS_PERSECOND=false`, asks for `REDIS_URL`. `REDIS_PERSECOND_` settings say nothing without `REDIS_PERSECOND=true`.
 
 This page is `palang settings`, and a test holds it against the code: `palang settings > docs/settings.md` renews it.
 ";

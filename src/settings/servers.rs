@@ -43,6 +43,9 @@ pub struct RedisArgs {
     /// Most connections to Redis; in a cluster, to each node.
     #[arg(long, env = "REDIS_POOL_SIZE", default_value = "10", value_parser = go_values::count)]
     pub redis_pool_size: usize,
+    /// Longest time to wait for a connection while REDIS_POOL_SIZE of them are in use, a part of STORE_TIMEOUT.
+    #[arg(long, env = "REDIS_POOL_TIMEOUT", default_value = "10ms", value_parser = go_values::patience)]
+    pub redis_pool_timeout: Duration,
     /// Longest time to connect to Redis.
     #[arg(long, env = "REDIS_TIMEOUT", default_value = "1s", value_parser = connect_time)]
     pub redis_timeout: Duration,
@@ -69,10 +72,26 @@ pub struct RedisArgs {
     /// Password, or user:password, of the sentinels.
     #[arg(long, env = "REDIS_SENTINEL_AUTH", default_value = "", value_parser = go_values::secret, hide_env_values = true)]
     pub redis_sentinel_auth: Secret,
-    /// Connect to the sentinels by TLS, with the files above.
+    /// Connect to the sentinels by TLS. What is not said here for the sentinels is as for Redis.
     #[arg(long, env = "REDIS_SENTINEL_TLS", default_value = "false", value_parser = go_values::boolean,
           action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub redis_sentinel_tls: bool,
+    /// PEM file with the authorities to trust for sentinels. Empty: as REDIS_TLS_CACERT.
+    #[arg(long, env = "REDIS_SENTINEL_TLS_CACERT", default_value = "", value_parser = path)]
+    pub redis_sentinel_tls_cacert: PathBuf,
+    /// PEM file with our certificate for sentinels. Empty, and the key too: as REDIS_TLS_CLIENT_CERT.
+    #[arg(long, env = "REDIS_SENTINEL_TLS_CLIENT_CERT", default_value = "", value_parser = path)]
+    pub redis_sentinel_tls_client_cert: PathBuf,
+    /// PEM file with the key of our certificate for sentinels.
+    #[arg(long, env = "REDIS_SENTINEL_TLS_CLIENT_KEY", default_value = "", value_parser = path)]
+    pub redis_sentinel_tls_client_key: PathBuf,
+    /// Accept a sentinel's certificate for another name. [default: as REDIS_TLS_SKIP_HOSTNAME_VERIFICATION]
+    #[arg(long, env = "REDIS_SENTINEL_TLS_SKIP_HOSTNAME_VERIFICATION", value_parser = go_values::boolean,
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub redis_sentinel_tls_skip_hostname_verification: Option<bool>,
+    /// Name to find in a sentinel's certificate. Empty: as REDIS_TLS_SERVER_NAME.
+    #[arg(long, env = "REDIS_SENTINEL_TLS_SERVER_NAME", default_value = "")]
+    pub redis_sentinel_tls_server_name: String,
     /// How many groups the keys of a cluster are spread over, at most 16384. Keys of one group share a slot and go
     /// together in a call. It is part of each key: changing it starts all counters anew.
     #[arg(long, env = "REDIS_CLUSTER_PARTITIONS", default_value = "24", value_parser = partitions)]
@@ -86,8 +105,8 @@ pub struct RedisArgs {
     pub redis_calls_in_flight: usize,
 }
 
-/// A second Redis for limits whose window is under a minute. TLS files, server name and cluster settings are those of
-/// the first.
+/// A second Redis for limits whose window is under a minute. TLS files, server name, cluster settings and REDIS_POOL_TIMEOUT
+/// are those of the first.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 #[group(skip)]
 #[command(next_help_heading = "Redis for limits of seconds")]
@@ -151,8 +170,10 @@ impl RedisArgs {
             password_file: file(&self.redis_password_file),
             tls: (self.redis_tls || (!sentinel && by_url)).then(|| tls.clone()),
             sentinel_auth: secret(&self.redis_sentinel_auth),
-            sentinel_tls: (self.redis_sentinel_tls || (sentinel && by_url)).then_some(tls),
+            sentinel_tls: (self.redis_sentinel_tls || (sentinel && by_url))
+                .then(|| self.sentinel_tls(tls)),
             pool_size: self.redis_pool_size,
+            slot_timeout: self.redis_pool_timeout,
             connect_timeout: self.redis_timeout,
             partitions: self.redis_cluster_partitions,
             tag_entry: text(&self.redis_cluster_tag_entry),
@@ -162,15 +183,36 @@ impl RedisArgs {
     }
 
     /// What is wrong with settings that are right one by one.
-    pub(super) fn check(&self) -> Option<Mistake> {
-        let lone = self.redis_tls_client_cert.as_os_str().is_empty()
-            != self.redis_tls_client_key.as_os_str().is_empty();
-        lone.then(|| {
-            Mistake::of(
+    pub(super) fn check(&self) -> impl Iterator<Item = Mistake> {
+        [
+            (
+                &self.redis_tls_client_cert,
+                &self.redis_tls_client_key,
                 "REDIS_TLS_CLIENT_CERT, REDIS_TLS_CLIENT_KEY",
-                "a certificate and its key go together: set both or none",
-            )
+            ),
+            (
+                &self.redis_sentinel_tls_client_cert,
+                &self.redis_sentinel_tls_client_key,
+                "REDIS_SENTINEL_TLS_CLIENT_CERT, REDIS_SENTINEL_TLS_CLIENT_KEY",
+            ),
+        ]
+        .into_iter()
+        .filter(|(certificate, key, _)| file(certificate).is_some() != file(key).is_some())
+        .map(|(_, _, names)| {
+            let reason = "a certificate and its key go together: set both or none";
+            Mistake::of(names, reason)
         })
+    }
+
+    /// Was that file named for the sentinels alone?
+    pub(super) fn is_of_sentinels(&self, file: &str) -> bool {
+        [
+            &self.redis_sentinel_tls_cacert,
+            &self.redis_sentinel_tls_client_cert,
+            &self.redis_sentinel_tls_client_key,
+        ]
+        .into_iter()
+        .any(|own| own == Path::new(file))
     }
 
     fn tls(&self) -> Tls {
@@ -181,12 +223,24 @@ impl RedisArgs {
         Tls {
             ca: file(&self.redis_tls_cacert),
             client: certificate.zip(key),
-            hostname: if self.redis_tls_skip_hostname_verification {
-                Hostname::Ignored
-            } else {
-                Hostname::Checked
-            },
+            hostname: hostname(self.redis_tls_skip_hostname_verification),
             server_name: text(&self.redis_tls_server_name),
+        }
+    }
+
+    /// What is said of the sentinels, and for the rest `data`.
+    fn sentinel_tls(&self, data: Tls) -> Tls {
+        let (certificate, key) = (
+            file(&self.redis_sentinel_tls_client_cert),
+            file(&self.redis_sentinel_tls_client_key),
+        );
+        Tls {
+            ca: file(&self.redis_sentinel_tls_cacert).or(data.ca),
+            client: certificate.zip(key).or(data.client),
+            hostname: self
+                .redis_sentinel_tls_skip_hostname_verification
+                .map_or(data.hostname, hostname),
+            server_name: text(&self.redis_sentinel_tls_server_name).or(data.server_name),
         }
     }
 }
@@ -220,14 +274,24 @@ impl PerSecondArgs {
             password_file: file(&self.redis_persecond_password_file),
             tls: (self.redis_persecond_tls || (!sentinel && by_url)).then(|| tls.clone()),
             sentinel_auth: secret(&self.redis_persecond_sentinel_auth),
-            sentinel_tls: (first.redis_sentinel_tls || (sentinel && by_url)).then_some(tls),
+            sentinel_tls: (first.redis_sentinel_tls || (sentinel && by_url))
+                .then(|| first.sentinel_tls(tls)),
             pool_size: self.redis_persecond_pool_size,
+            slot_timeout: first.redis_pool_timeout,
             connect_timeout: self.redis_persecond_timeout,
             partitions: first.redis_cluster_partitions,
             tag_entry: text(&first.redis_cluster_tag_entry),
             depth: first.redis_calls_in_flight,
             ..base
         })
+    }
+}
+
+const fn hostname(skip: bool) -> Hostname {
+    if skip {
+        Hostname::Ignored
+    } else {
+        Hostname::Checked
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::servers::{PerSecondArgs, RedisArgs};
 use crate::{
-    go_values::{self, Malformed},
+    go_values,
     store::{memory, redis::Config},
     time::Clock,
 };
@@ -24,7 +24,7 @@ pub struct StoreArgs {
     #[command(flatten)]
     pub seconds: PerSecondArgs,
     /// Longest time one decision may wait for the store. Envoy itself waits 20 ms by default.
-    #[arg(long, env = "STORE_TIMEOUT", default_value = "15ms", value_parser = patience)]
+    #[arg(long, env = "STORE_TIMEOUT", default_value = "15ms", value_parser = go_values::patience)]
     pub store_timeout: Duration,
     /// Put in front of every key in Redis.
     #[arg(long, env = "CACHE_KEY_PREFIX", default_value = "")]
@@ -78,12 +78,4 @@ impl StoreArgs {
             ..Config::default()
         }
     }
-}
-
-/// A time that can be waited for.
-fn patience(text: &str) -> Result<Duration, Malformed> {
-    go_values::duration(text)
-        .ok()
-        .filter(|time| time.as_micros() > 0)
-        .ok_or_else(|| Malformed::new("expected a duration of at least 1us, such as 15ms"))
 }

@@ -6,6 +6,7 @@ use super::{
     Settings,
     collect::{Given, Mistake},
     reference,
+    servers::RedisArgs,
 };
 use crate::{
     store::{
@@ -35,7 +36,9 @@ impl Settings {
             ("REDIS", store.redis(&clock)),
             ("REDIS_PERSECOND", store.per_second(&clock)),
         ] {
-            let found = config.map_or_else(Vec::new, |config| redis(prefix, &config, given));
+            let found = config.map_or_else(Vec::new, |config| {
+                redis(prefix, &store.redis, &config, given)
+            });
             for mistake in found {
                 // The files are the same for both.
                 if !wrong.contains(&mistake) {
@@ -65,7 +68,7 @@ impl Settings {
         if let Err(error) = self.rules.source.source() {
             wrong.push(Mistake::of(
                 "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
-                error,
+                format_args!("entry {} {}", error.entry, error.reason),
             ));
         }
         wrong
@@ -103,7 +106,7 @@ impl Settings {
 }
 
 /// What is wrong with one Redis, by the names of its settings.
-fn redis(prefix: &str, config: &Config, given: &Given) -> Vec<Mistake> {
+fn redis(prefix: &str, args: &RedisArgs, config: &Config, given: &Given) -> Vec<Mistake> {
     let kinds = ["TYPE", "SOCKET_TYPE"].map(|part| format!("{prefix}_{part}"));
     // Without them nobody can say what the address means.
     let unknown = kinds.iter().any(|variable| given.refused(variable));
@@ -116,11 +119,11 @@ fn redis(prefix: &str, config: &Config, given: &Given) -> Vec<Mistake> {
             );
             !(unknown && address)
         })
-        .map(|error| Mistake::of(setting(prefix, &error), &error))
+        .map(|error| Mistake::of(setting(prefix, args, &error), &error))
         .collect()
 }
 
-fn setting(prefix: &str, error: &ConfigError) -> String {
+fn setting(prefix: &str, args: &RedisArgs, error: &ConfigError) -> String {
     let part = match error {
         ConfigError::Address(_) | ConfigError::List(_) => "URL",
         ConfigError::TlsOnSocket => "TLS",
@@ -131,15 +134,22 @@ fn setting(prefix: &str, error: &ConfigError) -> String {
         ConfigError::Zero("partitions") | ConfigError::Partitions => {
             return "REDIS_CLUSTER_PARTITIONS".to_owned();
         }
+        ConfigError::Zero("slot_timeout") => return "REDIS_POOL_TIMEOUT".to_owned(),
         ConfigError::Zero(_) => return "STORE_TIMEOUT".to_owned(),
         ConfigError::Prefix => return "CACHE_KEY_PREFIX".to_owned(),
-        ConfigError::Tls { part, .. } => {
+        ConfigError::Tls { part, file, .. } => {
             let part = match part {
                 TlsPart::Authorities => "CACERT",
                 TlsPart::Certificate => "CLIENT_CERT",
                 TlsPart::Key => "CLIENT_KEY",
             };
-            return format!("REDIS_TLS_{part}");
+            // Sentinels have the others' files where they have none of their own.
+            let whose = if args.is_of_sentinels(file) {
+                "REDIS_SENTINEL"
+            } else {
+                "REDIS"
+            };
+            return format!("{whose}_TLS_{part}");
         }
     };
     format!("{prefix}_{part}")

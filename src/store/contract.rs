@@ -20,29 +20,24 @@ pub trait Store: Send + Sync {
     /// [`Atomicity::AllOrNothing`] either every counter is charged or none; a counter that would have been allowed
     /// in a request that was held back is answered as a peek, allowed. Errors are per counter: the failure of one
     /// touches only itself, except that an all-or-nothing request with a failed counter charges none and fails whole.
-    fn take(
-        &self,
-        counters: &[Counter],
-        atomicity: Atomicity,
-    ) -> impl Future<Output = Vec<Result<Outcome, StoreError>>> + Send;
-
-    /// The same, for a caller that is gone after `deadline`: its counters are then answered [`StoreError::Timeout`],
-    /// and nothing is sent for them that was not sent yet. A store that stands before another passes the deadline on.
+    ///
+    /// The caller is gone after `deadline`: its counters are then answered [`StoreError::Timeout`], and nothing is sent
+    /// for them that was not sent yet. A store that stands before another passes the deadline on; one that counts may
+    /// leave it to [`in_time`].
     fn take_by(
         &self,
         counters: &[Counter],
         atomicity: Atomicity,
         deadline: Deadline,
+    ) -> impl Future<Output = Vec<Result<Outcome, StoreError>>> + Send;
+
+    /// The same for a caller that waits as long as it takes.
+    fn take(
+        &self,
+        counters: &[Counter],
+        atomicity: Atomicity,
     ) -> impl Future<Output = Vec<Result<Outcome, StoreError>>> + Send {
-        async move {
-            let Some(at) = deadline.instant() else {
-                return self.take(counters, atomicity).await;
-            };
-            // Dropping a call is how a caller goes.
-            timeout_at(at.into(), self.take(counters, atomicity))
-                .await
-                .unwrap_or_else(|_| vec![Err(StoreError::Timeout); counters.len()])
-        }
+        self.take_by(counters, atomicity, Deadline::NEVER)
     }
 
     /// What [`Store::take`] would answer now, without taking anything: a counter that would admit its hits is answered
@@ -82,6 +77,20 @@ pub trait Store: Send + Sync {
     }
 }
 
+/// Ends the taking of `amount` counters at the deadline: dropping a call is how a caller goes.
+pub async fn in_time(
+    deadline: Deadline,
+    amount: usize,
+    take: impl Future<Output = Vec<Result<Outcome, StoreError>>> + Send,
+) -> Vec<Result<Outcome, StoreError>> {
+    match deadline.instant() {
+        None => take.await,
+        Some(at) => timeout_at(at.into(), take)
+            .await
+            .unwrap_or_else(|_| vec![Err(StoreError::Timeout); amount]),
+    }
+}
+
 impl StoreError {
     /// For the log: with the store's own words, which may name an address, and never a password.
     pub fn cause(&self) -> String {
@@ -93,14 +102,6 @@ impl StoreError {
 }
 
 impl<S: Store> Store for Arc<S> {
-    fn take(
-        &self,
-        counters: &[Counter],
-        atomicity: Atomicity,
-    ) -> impl Future<Output = Vec<Result<Outcome, StoreError>>> + Send {
-        (**self).take(counters, atomicity)
-    }
-
     fn take_by(
         &self,
         counters: &[Counter],
@@ -128,6 +129,9 @@ pub enum StoreError {
     /// No connection, or it broke. The text is for the log, never for the caller: it may name an address.
     #[error("the store is unavailable")]
     Unavailable(Arc<str>),
+    /// Every connection that may be made was in use for longer than a call may wait for one.
+    #[error("no connection to the store was free")]
+    NoConnection,
     /// The store answered with an error; its first word (`READONLY`, `OOM`, ...).
     #[error("the store refused the call: {0}")]
     Refused(Arc<str>),

@@ -12,9 +12,15 @@
 //! they would have refused. A fixed window's refused hits are not counted while they are refused from here, where the
 //! reference counts them: they change no decision within that window, except for a limit raised in it.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{
+    borrow::Cow,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
-use quick_cache::{Weighter, sync::Cache};
+use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter, sync::Cache};
 
 use super::contract::{Store, StoreError};
 use crate::{
@@ -39,8 +45,35 @@ pub struct DenyCache<S> {
 /// The memory itself; shared by all lanes of a process.
 #[derive(Debug)]
 pub struct Refusals {
-    entries: Cache<CounterKey, Entry, ByBytes>,
+    entries: Cache<CounterKey, Entry, ByBytes, DefaultHashBuilder, Evictions>,
+    evicted: Arc<AtomicU64>,
+    expired: AtomicU64,
+    overwritten: AtomicU64,
     clock: Clock,
+}
+
+/// What became of entries since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gone {
+    /// They had to make room.
+    pub evicted: u64,
+    /// They were looked for, and were too old to say anything.
+    pub expired: u64,
+    /// Another refusal of the same counter took their place.
+    pub overwritten: u64,
+}
+
+/// Counts the entries that have to make room.
+#[derive(Clone, Debug)]
+struct Evictions(Arc<AtomicU64>);
+
+impl Lifecycle<CounterKey, Entry> for Evictions {
+    type RequestState = ();
+
+    // Replaced entries are no evictions, and come to `on_evict` too.
+    fn before_evict(&self, (): &mut (), _: &CounterKey, _: &mut Entry) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -83,9 +116,28 @@ impl Refusals {
     /// A memory of at most `bytes` bytes.
     pub fn new(bytes: u64, clock: Clock) -> Self {
         let entries = usize::try_from(bytes / OVERHEAD).unwrap_or(usize::MAX);
+        let evicted = Arc::new(AtomicU64::new(0));
         Self {
-            entries: Cache::with_weighter(entries.max(1), bytes, ByBytes),
+            entries: Cache::with(
+                entries.max(1),
+                bytes,
+                ByBytes,
+                DefaultHashBuilder::default(),
+                Evictions(Arc::clone(&evicted)),
+            ),
+            evicted,
+            expired: AtomicU64::new(0),
+            overwritten: AtomicU64::new(0),
             clock,
+        }
+    }
+
+    /// What became of entries since the start.
+    pub fn gone(&self) -> Gone {
+        Gone {
+            evicted: self.evicted.load(Ordering::Relaxed),
+            expired: self.expired.load(Ordering::Relaxed),
+            overwritten: self.overwritten.load(Ordering::Relaxed),
         }
     }
 
@@ -125,6 +177,9 @@ impl Refusals {
                 .map_or(Recalled::Unsure, Recalled::Refused),
             Some(_) => Recalled::Unsure,
             None => {
+                if gone.is_none_or(|gone| gone >= LIFE) {
+                    self.expired.fetch_add(1, Ordering::Relaxed);
+                }
                 self.entries.remove(&counter.key);
                 Recalled::Nothing
             }
@@ -154,6 +209,9 @@ impl Refusals {
             };
             let last = self.entries.get(&counter.key);
             if !matches!(last, Some(Entry::GivenBack(given)) if given >= at) {
+                if matches!(last, Some(Entry::Refused(_))) {
+                    self.overwritten.fetch_add(1, Ordering::Relaxed);
+                }
                 let entry = Entry::Refused(refusal);
                 self.entries.insert(counter.key.clone(), entry);
             }
@@ -215,22 +273,9 @@ impl<S> DenyCache<S> {
     pub fn new(inner: S, refusals: Option<Arc<Refusals>>) -> Self {
         Self { inner, refusals }
     }
-
-    /// The store behind.
-    pub fn inner(&self) -> &S {
-        &self.inner
-    }
 }
 
 impl<S: Store> Store for DenyCache<S> {
-    async fn take(
-        &self,
-        counters: &[Counter],
-        atomicity: Atomicity,
-    ) -> Vec<Result<Outcome, StoreError>> {
-        self.take_by(counters, atomicity, Deadline::NEVER).await
-    }
-
     async fn take_by(
         &self,
         counters: &[Counter],

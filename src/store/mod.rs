@@ -12,7 +12,7 @@ pub mod redis;
 mod trouble;
 
 pub use self::redis::{Lane, Redis};
-pub use contract::{Store, StoreError};
+pub use contract::{Store, StoreError, in_time};
 pub use deny_cache::DenyCache;
 pub use guard::Guard;
 pub use memory::Memory;

@@ -45,14 +45,6 @@ impl<S: Store> PerSecond<S> {
 }
 
 impl<S: Store + Clone + 'static> Store for PerSecond<S> {
-    async fn take(
-        &self,
-        counters: &[Counter],
-        atomicity: Atomicity,
-    ) -> Vec<Result<Outcome, StoreError>> {
-        self.take_by(counters, atomicity, Deadline::NEVER).await
-    }
-
     async fn take_by(
         &self,
         counters: &[Counter],

@@ -9,6 +9,8 @@ pub enum Kind {
     Timeout,
     /// No connection, or it broke.
     Unavailable,
+    /// All connections were in use for too long.
+    NoConnection,
     /// Left alone after failures.
     Open,
     /// Too many calls wait already.
@@ -93,6 +95,7 @@ const fn row(kind: Kind, name: &'static str, marks: &[u8]) -> Trouble {
 const TABLE: [Trouble; Trouble::KINDS] = [
     row(Kind::Timeout, "timeout", b"rw"),
     row(Kind::Unavailable, "unavailable", b"rw"),
+    row(Kind::NoConnection, "no_connection", b""),
     row(Kind::Open, "open", b""),
     row(Kind::Overloaded, "overloaded", b""),
     row(Kind::Full, "full", b""),
@@ -119,7 +122,7 @@ const TABLE: [Trouble; Trouble::KINDS] = [
 impl Trouble {
     /// How many kinds there are. A number of its own: a length taken from the table makes the compiler go in circles
     /// when it optimises.
-    pub const KINDS: usize = 23;
+    pub const KINDS: usize = 24;
 
     /// Every kind there is.
     pub const ALL: [Self; Self::KINDS] = TABLE;
@@ -134,6 +137,7 @@ fn kind(error: &StoreError) -> Kind {
     match error {
         StoreError::Timeout => Kind::Timeout,
         StoreError::Unavailable(_) => Kind::Unavailable,
+        StoreError::NoConnection => Kind::NoConnection,
         StoreError::Open => Kind::Open,
         StoreError::Overloaded => Kind::Overloaded,
         StoreError::Full => Kind::Full,

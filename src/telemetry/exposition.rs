@@ -105,6 +105,14 @@ pub(super) fn prometheus(metrics: &Metrics) -> String {
         head(&mut text, name, help);
         line(&mut text, name, value);
     }
+    let pools = metrics.figures.pools();
+    for (kind, figures) in [("gauge", pools.gauges), ("untyped", pools.counters)] {
+        for (name, value) in figures {
+            let name = name.replace('.', "_");
+            typed_head(&mut text, &name, "Connections to Redis", kind);
+            line(&mut text, &name, value);
+        }
+    }
     metrics.sources.prometheus(&mut text);
     store::write(&mut text, metrics);
     process::write(&mut text);
@@ -168,7 +176,15 @@ pub(super) fn counters(metrics: &Metrics) -> BTreeMap<String, u64> {
             metrics.calls[method as usize].load(Ordering::Relaxed),
         );
     }
+    lines.extend(metrics.figures.pools().counters);
     lines
+}
+
+/// The gauges under their statsd names.
+pub(super) fn gauges(metrics: &Metrics) -> Vec<(String, u64)> {
+    let mut gauges = metrics.sources.gauges();
+    gauges.extend(metrics.figures.pools().gauges);
+    gauges
 }
 
 /// Writes the counters under their statsd names.

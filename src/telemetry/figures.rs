@@ -37,6 +37,32 @@ impl StoreFigures {
     pub(super) fn watch(&self, stores: Stores) {
         let _ = self.0.set(stores);
     }
+
+    /// The reference's figures of the connections to Redis, by their statsd names.
+    pub(super) fn pools(&self) -> Pools {
+        let mut pools = Pools::default();
+        for (name, redis) in self.0.get().into_iter().flat_map(|stores| &stores.redis) {
+            let pool = match *name {
+                "per_second" => "ratelimit.redis_per_second_pool",
+                _ => "ratelimit.redis_pool",
+            };
+            let figures = redis.figures();
+            let active = figures.connections as u64;
+            pools.gauges.push((format!("{pool}.cx_active"), active));
+            pools.counters.extend([
+                (format!("{pool}.cx_total"), figures.opened),
+                (format!("{pool}.cx_local_close"), figures.closed),
+            ]);
+        }
+        pools
+    }
+}
+
+/// Figures of connections, by their statsd names.
+#[derive(Debug, Default)]
+pub(super) struct Pools {
+    pub(super) gauges: Vec<(String, u64)>,
+    pub(super) counters: Vec<(String, u64)>,
 }
 
 /// A figure of a Redis: its name, what it says, its type, and where it is.

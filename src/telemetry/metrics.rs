@@ -63,7 +63,7 @@ pub struct Metrics {
     pub(super) decisions: Decisions,
     pub(super) top: Arc<Top>,
     pub(super) denials: Denials,
-    figures: StoreFigures,
+    pub(super) figures: StoreFigures,
     traces: Arc<OnceLock<Arc<Traces>>>,
     exports: Arc<OnceLock<Arc<Exports>>>,
     registry: Registry,

@@ -23,7 +23,7 @@ use crate::{
         source::{Instead, Stale, xds},
     },
     store::deny_cache::Refusals,
-    time::Clock,
+    time::{Clock, Timestamp},
 };
 
 /// Longest text of a version that becomes a label, characters: it is the control plane's own.
@@ -43,11 +43,19 @@ struct Rules {
     files: usize,
 }
 
+/// A control plane, and since when it is followed.
+#[derive(Debug)]
+struct Followed {
+    status: Arc<xds::Status>,
+    clock: Clock,
+    since: Timestamp,
+}
+
 /// Where the figures are.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     rules: ArcSwap<Rules>,
-    xds: OnceLock<(Arc<xds::Status>, Clock)>,
+    xds: OnceLock<Followed>,
     refusals: OnceLock<Arc<Refusals>>,
     /// Counters that were answered by the memory of refusals, and those that the store decided.
     hits: AtomicU64,
@@ -56,7 +64,13 @@ pub(super) struct Sources {
 
 impl Sources {
     pub(super) fn follow(&self, status: Arc<xds::Status>) {
-        let _ = self.xds.set((status, Clock::system()));
+        let clock = Clock::system();
+        let since = clock.now();
+        let _ = self.xds.set(Followed {
+            status,
+            clock,
+            since,
+        });
     }
 
     pub(super) fn remember(&self, refusals: Arc<Refusals>) {
@@ -136,16 +150,17 @@ impl Sources {
         };
         let hits = self.hits.load(Ordering::Relaxed);
         let misses = self.misses.load(Ordering::Relaxed);
-        // The reference's cache has more figures. Here entries go unseen, and a look takes no measurable time.
+        let gone = refusals.gone();
+        // The first is a moment in the reference's cache, by which it chooses what goes. Here nothing goes by it.
         [
             ("averageAccessTime", 0),
             ("entryCount", refusals.len() as u64),
-            ("evacuateCount", 0),
-            ("expiredCount", 0),
+            ("evacuateCount", gone.evicted),
+            ("expiredCount", gone.expired),
             ("hitCount", hits),
             ("lookupCount", hits + misses),
             ("missCount", misses),
-            ("overwriteCount", 0),
+            ("overwriteCount", gone.overwritten),
         ]
         .into_iter()
         .map(|(name, value)| (format!("ratelimit.localcache.{name}"), value))
@@ -172,8 +187,8 @@ impl Sources {
             typed_head(text, &name, "Figure of the memory of refusals", "gauge");
             line(text, &name, now);
         }
-        if let Some((status, clock)) = self.xds.get() {
-            xds(text, status, clock);
+        if let Some(followed) = self.xds.get() {
+            followed.write(text);
         }
     }
 }
@@ -213,27 +228,29 @@ impl Metrics {
     }
 }
 
-fn xds(text: &mut String, status: &xds::Status, clock: &Clock) {
-    let name = "palang_xds_connected";
-    typed_head(
-        text,
-        name,
-        "Whether there is a stream to the control plane",
-        "gauge",
-    );
-    line(text, name, u8::from(status.connected()));
-    if let Some(updated) = status.updated() {
-        let age = clock.now().as_micros().saturating_sub(updated.as_micros());
+impl Followed {
+    fn write(&self, text: &mut String) {
+        let status = &self.status;
+        let name = "palang_xds_connected";
+        typed_head(
+            text,
+            name,
+            "Whether there is a stream to the control plane",
+            "gauge",
+        );
+        line(text, name, u8::from(status.connected()));
+        // One that never pushed anything is to be noticed as one that stopped.
+        let updated = status.updated().unwrap_or(self.since).as_micros();
+        let age = self.clock.now().as_micros().saturating_sub(updated);
         let name = "palang_xds_last_update_age_seconds";
         typed_head(
             text,
             name,
-            "Time since the control plane's rules were last accepted",
+            "Time since the control plane's rules were last accepted, or since the start",
             "gauge",
         );
         line(text, name, age as f64 / 1e6);
-    }
-    if let Some(version) = status.version() {
+        let version = status.version().unwrap_or_default();
         let version: String = version.chars().take(LONGEST).collect();
         let name = "palang_xds_version_info";
         typed_head(
@@ -243,26 +260,26 @@ fn xds(text: &mut String, status: &xds::Status, clock: &Clock) {
             "gauge",
         );
         let _ = writeln!(text, "{name}{{version=\"{}\"}} 1", Label(&version));
-    }
-    for (name, help, value) in [
-        (
-            "palang_xds_accepted_total",
-            "Pushes of the control plane that were accepted",
-            status.accepted(),
-        ),
-        (
-            "palang_xds_rejected_total",
-            "Pushes of the control plane that were refused",
-            status.rejected(),
-        ),
-        (
-            "palang_xds_streams_total",
-            "Streams to the control plane since the start",
-            status.streams(),
-        ),
-    ] {
-        head(text, name, help);
-        line(text, name, value);
+        for (name, help, value) in [
+            (
+                "palang_xds_accepted_total",
+                "Pushes of the control plane that were accepted",
+                status.accepted(),
+            ),
+            (
+                "palang_xds_rejected_total",
+                "Pushes of the control plane that were refused",
+                status.rejected(),
+            ),
+            (
+                "palang_xds_streams_total",
+                "Streams to the control plane since the start",
+                status.streams(),
+            ),
+        ] {
+            head(text, name, help);
+            line(text, name, value);
+        }
     }
 }
 

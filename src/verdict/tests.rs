@@ -128,6 +128,44 @@ fn what_was_not_counted_has_no_figures() {
 }
 
 #[test]
+fn a_refusal_shows_the_figures_of_who_refused_or_none() {
+    for refuses in ["deny", "nothing"] {
+        for passes in [("local", Local), ("default", Passes)] {
+            let verdict = judged(Modes::default(), &[(refuses, Nothing), passes]);
+            let verdict = verdict.expect("answered");
+            assert_eq!(verdict.code, Code::OverLimit);
+            assert_eq!(verdict.binding, None, "{refuses}");
+            assert_eq!(verdict.retry_after(), None);
+        }
+    }
+    let verdict = check(
+        &[("local", Local), ("default", Refuses), ("deny", Nothing)],
+        Code::OverLimit,
+        &["deny", "local"],
+    );
+    assert_eq!(verdict.binding, Some(1));
+    // Nobody knows when a policy would let it pass.
+    assert_eq!(verdict.retry_after(), None);
+    // Buckets refuse together, and the one that was counted has figures.
+    let verdict = check(
+        &[
+            ("local", Local),
+            ("quota_deny", Nothing),
+            ("quota_error", Refuses),
+        ],
+        Code::OverLimit,
+        &["deny", "local"],
+    );
+    assert_eq!(verdict.binding, Some(2));
+    let verdict = check(
+        &[("local", Local), ("quota_deny", Nothing)],
+        Code::OverLimit,
+        &["deny", "local"],
+    );
+    assert_eq!(verdict.binding, None);
+}
+
+#[test]
 fn a_call_fails_only_where_the_answer_hangs_on_what_failed() {
     unanswered(&[("error", Nothing), ("default", Passes)]);
     unanswered(&[("error", Nothing), ("allow", Nothing)]);

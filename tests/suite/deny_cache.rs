@@ -14,7 +14,7 @@ use palang::{
     store::{
         DenyCache, Memory, Redis, Store, StoreError, deny_cache::Refusals, memory, redis::Config,
     },
-    time::{Clock, Timestamp},
+    time::{Clock, Deadline, Timestamp},
 };
 use proptest::prelude::*;
 
@@ -34,14 +34,15 @@ struct Counted {
 }
 
 impl Store for Counted {
-    async fn take(
+    async fn take_by(
         &self,
         counters: &[Counter],
         atomicity: Atomicity,
+        deadline: Deadline,
     ) -> Vec<Result<Outcome, StoreError>> {
         self.asked
             .fetch_add(counters.len() as u64, Ordering::Relaxed);
-        self.inner.take(counters, atomicity).await
+        self.inner.take_by(counters, atomicity, deadline).await
     }
 }
 
@@ -204,15 +205,16 @@ async fn hits_given_back_earlier_in_the_same_request_count() {
 }
 
 /// Decides at once, but answers single hits only when there is a permit.
-struct Late(Memory, tokio::sync::Semaphore);
+struct Late(Memory, Arc<tokio::sync::Semaphore>);
 
 impl Store for Late {
-    async fn take(
+    async fn take_by(
         &self,
         counters: &[Counter],
         atomicity: Atomicity,
+        deadline: Deadline,
     ) -> Vec<Result<Outcome, StoreError>> {
-        let outcomes = self.0.take(counters, atomicity).await;
+        let outcomes = self.0.take_by(counters, atomicity, deadline).await;
         if counters[0].hits == 1 {
             self.1.acquire().await.expect("never closed").forget();
         }
@@ -225,7 +227,8 @@ async fn a_refusal_that_comes_in_after_a_give_back_is_not_remembered() {
     let clock = Clock::manual(Timestamp::from_micros(START));
     let memory = Memory::new(clock.clone(), memory::Config::default());
     let refusals = Arc::new(Refusals::new(1 << 20, clock.clone()));
-    let late = Late(memory, tokio::sync::Semaphore::new(0));
+    let answers = Arc::new(tokio::sync::Semaphore::new(0));
+    let late = Late(memory, Arc::clone(&answers));
     let store = Arc::new(DenyCache::new(late, Some(refusals)));
     let quota = bucket(1, 100 * SECOND, 5);
     assert!(one(&*store, counter("k", quota, 5)).await.allowed);
@@ -235,7 +238,7 @@ async fn a_refusal_that_comes_in_after_a_give_back_is_not_remembered() {
     };
     tokio::task::yield_now().await;
     assert!(one(&*store, counter("k", quota, -3)).await.allowed);
-    store.inner().1.add_permits(2);
+    answers.add_permits(2);
     assert!(!refused.await.expect("runs").allowed);
     assert!(one(&*store, counter("k", quota, 1)).await.allowed);
 }
@@ -415,4 +418,33 @@ proptest! {
             Ok(())
         })?;
     }
+}
+
+#[tokio::test]
+async fn what_becomes_of_refusals_is_counted() {
+    let gone = |bench: &Bench| {
+        let gone = bench.refusals.gone();
+        [gone.expired, gone.overwritten, gone.evicted]
+    };
+    let (slow, listed) = (bucket(1, 100 * SECOND, 5), log(5));
+    let roomy = bench(1 << 20);
+    roomy.exhaust("k", slow).await;
+    roomy.exhaust("l", listed).await;
+    assert_eq!(gone(&roomy), [0, 0, 0]);
+    // A list keeps no state here: other hits are asked about, and refused anew.
+    assert!(!roomy.one(counter("l", listed, 2)).await.allowed);
+    assert_eq!(gone(&roomy), [0, 1, 0]);
+    roomy.at(SECOND);
+    assert!(!roomy.one(counter("k", slow, 1)).await.allowed);
+    assert_eq!(gone(&roomy), [1, 1, 0]);
+
+    let tight = bench(3_000);
+    for number in 0..50 {
+        let name = format!("k{number}");
+        while tight.one(counter(&name, slow, 1)).await.allowed {}
+    }
+    let [expired, overwritten, evicted] = gone(&tight);
+    assert_eq!((expired, overwritten), (0, 0));
+    assert!(evicted > 0);
+    assert_eq!(evicted + tight.refusals.len() as u64, 50);
 }

@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use crate::support::{
-    eventually,
+    PATIENCE,
     faults::{Answer, Call, Fault, POLICIES, Stage},
     process::{Process, Usage},
     service::channel,
@@ -196,14 +196,15 @@ impl Bench {
                 && now.descriptors <= before.descriptors + 8
                 && now.memory < before.memory + 32 * 1024 * 1024
         };
-        eventually("it holds no more than before the fault", async || {
+        let since = Instant::now();
+        loop {
             let now = self.process.usage();
-            within(&now).then_some(()).or_else(|| {
-                eprintln!("before {before:?}, now {now:?}");
-                None
-            })
-        })
-        .await;
+            if within(&now) {
+                return;
+            }
+            assert!(since.elapsed() < PATIENCE, "{before:?}, then {now:?}");
+            sleep(Duration::from_millis(20)).await;
+        }
     }
 }
 

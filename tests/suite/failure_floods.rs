@@ -20,12 +20,16 @@ descriptors:
     rate_limit: {unit: hour, requests_per_unit: 1000000}
 ";
 
-const SETTINGS: u8 = 4;
-const HEADERS: u8 = 1;
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
-const END_HEADERS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+pub(crate) const END_HEADERS: u8 = 4;
 
-fn frame(bytes: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+pub(crate) fn frame(bytes: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
     bytes.extend_from_slice(&length[1..]);
     bytes.extend_from_slice(&[kind, flags]);
@@ -34,7 +38,7 @@ fn frame(bytes: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) 
 }
 
 /// A POST of the one method, in HPACK without a table.
-fn head() -> Vec<u8> {
+pub(crate) fn head() -> Vec<u8> {
     let mut head = vec![0x83, 0x86];
     for (index, text) in [
         (
@@ -64,10 +68,12 @@ async fn a_flood_of_resets_is_cut_off_and_others_are_served() {
     let flood = tokio::spawn(async move {
         let (mut read, mut write) = TcpStream::connect(at).await.expect("accepted").into_split();
         let heard = tokio::spawn(async move {
-            let mut all = [0; 4096];
-            while let Ok(1..) = read.read(&mut all).await {}
+            let mut all = Vec::new();
+            // Cut off, it may end with an error.
+            let _ = read.read_to_end(&mut all).await;
+            all
         });
-        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        let mut bytes = PREFACE.to_vec();
         frame(&mut bytes, SETTINGS, 0, 0, &[]);
         let head = head();
         let mut stream = 1;
@@ -81,9 +87,9 @@ async fn a_flood_of_resets_is_cut_off_and_others_are_served() {
             }
             sent += 500;
         }
+        let heard = heard.await.expect("no panic");
         drop(write);
-        heard.abort();
-        sent
+        (sent, heard)
     });
     let mut slowest = Duration::ZERO;
     let mut answered = 0;
@@ -94,8 +100,12 @@ async fn a_flood_of_resets_is_cut_off_and_others_are_served() {
         slowest = slowest.max(since.elapsed());
         answered += 1;
     }
-    let sent = flood.await.expect("no panic");
+    let (sent, heard) = flood.await.expect("no panic");
     assert!(sent < 500_000, "the flood was let through");
+    let last = &heard[heard.len().saturating_sub(17)..];
+    // GOAWAY, and ENHANCE_YOUR_CALM.
+    assert_eq!(&last[..4], &[0, 0, 8, GOAWAY], "{last:?}");
+    assert_eq!(&last[13..], &[0, 0, 0, 11], "{last:?}");
     assert!(answered > 0, "nobody else was served");
     assert!(slowest < Duration::from_secs(2), "{slowest:?}");
     let after = process.metric("process_resident_memory_bytes").await;

@@ -236,3 +236,69 @@ async fn a_process_that_stops_is_alive_and_not_ready() {
     let status = process.wait(Duration::from_secs(5)).await;
     assert_eq!(status.code(), Some(0));
 }
+
+#[tokio::test]
+async fn no_secret_is_ever_told() {
+    const SECRET: &str = "sw0rd:fish";
+    let (redis, rules) = (RedisServer::start(), file(RULES));
+    let port = redis.open_port();
+    let url = |form: &str| {
+        form.replace("PORT", &port.to_string())
+            .replace("SECRET", SECRET)
+    };
+    for (url, settings) in [
+        (url("127.0.0.1:PORT"), &[("REDIS_AUTH", SECRET)][..]),
+        (
+            url("127.0.0.1:PORT"),
+            &[("REDIS_USER", "u"), ("REDIS_PASSWORD", SECRET)],
+        ),
+        (url("redis://u:SECRET@127.0.0.1:PORT/0"), &[]),
+        (url("rediss://u:SECRET@127.0.0.1:PORT"), &[]),
+        (
+            url("redis://u:SECRET@127.0.0.1:PORT,redis://u:SECRET@127.0.0.1:1"),
+            &[("REDIS_TYPE", "CLUSTER")],
+        ),
+        (
+            url("name,redis://u:SECRET@127.0.0.1:PORT"),
+            &[("REDIS_TYPE", "SENTINEL")],
+        ),
+        // These cannot be used, and are named.
+        (url("redis://u:SECRET@127.0.0.1:no-port"), &[]),
+        (url("redis://u:SECRET@[::/0"), &[]),
+        (url("u:SECRET@127.0.0.1:PORT"), &[]),
+        (
+            url("redis://u:SECRET@127.0.0.1:PORT"),
+            &[("REDIS_TYPE", "no-such-type")],
+        ),
+    ] {
+        let mut all = vec![
+            ("REDIS_SOCKET_TYPE", "tcp"),
+            ("LOG_LEVEL", "trace"),
+            ("ADMIN_TOKEN", "sw0rd-of-admins"),
+        ];
+        all.extend_from_slice(settings);
+        let mut process = start(&url, &all, rules.path());
+        let mut told = String::new();
+        let serves = async {
+            let debug = process.address("debug").await;
+            let _ = call(&process).await;
+            for page in ["/", "/rlconfig", "/stats", "/counters?domain=d"] {
+                told += &get(debug, page).await.body;
+            }
+            told += &get(process.address("metrics").await, "/metrics").await.body;
+            told += &get(process.address("http").await, "/readyz").await.body;
+        };
+        tokio::select! {
+            () = serves => process.signal("TERM"),
+            // It may have ended for what it was started with.
+            () = tokio::time::sleep(Duration::from_secs(3)) => {}
+        }
+        process.wait(Duration::from_secs(10)).await;
+        let log = process.log().join("\n");
+        assert!(!log.is_empty());
+        for secret in [SECRET, "sw0rd", "fish"] {
+            assert!(!log.contains(secret), "{url}: {log}");
+            assert!(!told.contains(secret), "{url}: {told}");
+        }
+    }
+}

@@ -18,7 +18,7 @@ use palang::{
         memory,
         redis::{Config, Lane},
     },
-    time::{Clock, SECOND},
+    time::{Clock, Deadline, SECOND},
 };
 use tokio::{
     io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
@@ -26,6 +26,7 @@ use tokio::{
 };
 
 use crate::support::{
+    eventually,
     redis::RedisServer,
     stores::{config, counter},
 };
@@ -186,7 +187,15 @@ async fn an_idle_connection_that_redis_closes_fails_no_call() {
         for _ in 0..20 {
             one(&lane).await.expect("decided");
         }
-        tokio::time::sleep(Duration::from_millis(2_500)).await;
+        // The one that asks is the only one left.
+        eventually("Redis has closed the idle connection", async || {
+            let clients: String = redis::cmd("CLIENT")
+                .arg("LIST")
+                .query(&mut server.connection())
+                .expect("CLIENT LIST answers");
+            (clients.trim_end().lines().count() == 1).then_some(())
+        })
+        .await;
     }
     for _ in 0..20 {
         one(&lane).await.expect("decided");
@@ -197,10 +206,11 @@ async fn an_idle_connection_that_redis_closes_fails_no_call() {
 struct Nothing;
 
 impl Store for Nothing {
-    async fn take(
+    async fn take_by(
         &self,
         counters: &[Counter],
         _atomicity: Atomicity,
+        _deadline: Deadline,
     ) -> Vec<Result<palang::algorithm::Outcome, StoreError>> {
         vec![Err(StoreError::Timeout); counters.len()]
     }

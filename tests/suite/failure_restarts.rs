@@ -115,6 +115,18 @@ async fn replica(redis: &RedisServer, rules: &str) -> Process {
     process
 }
 
+/// Waits until some hundred calls arrived at these.
+async fn are_called(replicas: &[Process]) {
+    eventually("they are called", async || {
+        let mut sum = 0;
+        for process in replicas {
+            sum += process.metric(ARRIVED).await;
+        }
+        (sum > 400).then_some(())
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rolling_restart_loses_no_call() {
     let (redis, rules) = (RedisServer::start(), file(RULES));
@@ -131,7 +143,7 @@ async fn a_rolling_restart_loses_no_call() {
     for caller in 0..16 {
         callers.spawn(call_on(endpoints.clone(), caller, Arc::clone(&stop)));
     }
-    sleep(Duration::from_millis(300)).await;
+    are_called(&replicas).await;
     let mut replaced = Vec::new();
     for mut old in replicas {
         let new = replica(&redis, &rules).await;
@@ -148,7 +160,7 @@ async fn a_rolling_restart_loses_no_call() {
         assert_eq!(status.code(), Some(0));
         replaced.push(new);
     }
-    sleep(Duration::from_millis(300)).await;
+    are_called(&replaced).await;
     stop.store(true, Ordering::Relaxed);
     let mut answered = 0;
     while let Some(tally) = callers.join_next().await {

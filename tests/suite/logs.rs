@@ -24,23 +24,25 @@ descriptors:
 #[tokio::test]
 async fn a_decision_is_at_debug_a_change_of_state_at_info_and_what_to_act_on_at_warn() {
     let rules = tempfile::tempdir().expect("a directory for the rules");
-    let file = rules.path().join("shop.yaml");
-    std::fs::write(&file, RULES).expect("the rules are written");
+    std::fs::write(rules.path().join("shop.yaml"), RULES).expect("the rules are written");
     let path = rules.path().display().to_string();
     let env = [("PALANG_RULES", &*path), ("LOG_LEVEL", "debug")];
     let mut process = Process::start(&["serve"], &env);
     let mut client = RateLimitServiceClient::new(channel(process.address("grpc").await).await);
     process.ready().await;
-    let asked = client.should_rate_limit(request("shop", &[&[("user", "7")]]));
-    asked.await.expect("decided");
-    std::fs::write(&file, "domain: shop\ndescriptors: nonsense\n").expect("written");
-    process.signal("HUP");
+    for domain in ["shop", "nobody"] {
+        let asked = client.should_rate_limit(request(domain, &[&[("user", "7")]]));
+        asked.await.expect("decided");
+    }
     let about = |what: &str| -> Option<Value> {
         let mut records = process.records().into_iter();
         records.find(|record| record.to_string().contains(what))
     };
-    let bad = eventually("the bad file is told of", async || about("nonsense")).await;
-    assert_eq!(bad["level"], "warn", "{bad}");
+    let unknown = eventually("the unknown domain is told of", async || {
+        about("no rules for this domain")
+    })
+    .await;
+    assert_eq!(unknown["level"], "warning", "{unknown}");
     let decided = about("\"decided\"").expect("the decision is told of");
     assert_eq!(decided["level"], "debug", "{decided}");
     let listening = about("\"listening\"").expect("the start is told of");

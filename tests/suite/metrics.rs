@@ -212,8 +212,11 @@ async fn the_page_describes_exactly_what_is_there() {
         })
         .collect();
     // A control plane and certificates are other tests' matter; what they show is described all the same.
-    let is_elsewhere =
-        |name: &str| name.starts_with("palang_xds_") || name.starts_with("palang_tls_");
+    let is_elsewhere = |name: &str| {
+        ["palang_xds_", "palang_tls_", "ratelimit_redis_per_second_"]
+            .iter()
+            .any(|start| name.starts_with(start))
+    };
     let mut described = described;
     described.retain(|name, _| found.contains_key(name) || !is_elsewhere(name));
     assert_eq!(described, found);
@@ -230,7 +233,13 @@ async fn prometheus_has_nothing_to_complain_of() {
         let own: String = metrics
             .lines()
             .filter(|line| {
-                !line.contains("ratelimit_service_") && !line.contains("ratelimit_localcache_")
+                ![
+                    "ratelimit_service_",
+                    "ratelimit_localcache_",
+                    "ratelimit_redis_",
+                ]
+                .iter()
+                .any(|start| line.contains(start))
             })
             .flat_map(|line| [line, "\n"])
             .collect();

@@ -372,10 +372,12 @@ async fn a_file_that_is_no_certificate_is_named_at_the_start() {
     ];
     let mut process = Process::start(&["serve"], &env);
     let status = process.wait(Duration::from_secs(10)).await;
-    let log = process.log().join("\n");
-    assert_eq!(status.code(), Some(64), "{log}");
-    assert!(log.contains(&path), "{log}");
-    assert!(log.contains("OTEL_EXPORTER_OTLP_CERTIFICATE"), "{log}");
+    assert_eq!(status.code(), Some(64));
+    eventually("the file is named, and its setting", async || {
+        let log = process.log().join("\n");
+        (log.contains(&path) && log.contains("OTEL_EXPORTER_OTLP_CERTIFICATE")).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

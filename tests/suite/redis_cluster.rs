@@ -19,6 +19,7 @@ use palang::{
 
 use crate::support::{
     cluster::Cluster,
+    eventually,
     redis::PATIENCE,
     stores::{counter, with_role},
 };
@@ -360,6 +361,105 @@ async fn a_slot_moves_under_load_without_a_failed_call() {
         node.no_key_without_expiry();
     }
     assert!(redis.figures().layouts <= 12, "{:?}", redis.figures());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_takes_over_is_followed() {
+    let mut cluster = Cluster::with_node_timeout("1000");
+    cluster.add_replica(1);
+    eventually("the replica follows, and all know it", async || {
+        let info: String = cluster.nodes[3].ask("INFO replication").ok()?;
+        let known = cluster.nodes.iter().all(|node| {
+            let nodes: String = node.ask("CLUSTER NODES").unwrap_or_default();
+            nodes.lines().any(|line| line.contains("slave"))
+        });
+        (known && info.contains("master_link_status:up")).then_some(())
+    })
+    .await;
+    let redis = connect(Config {
+        timeout: Duration::from_millis(200),
+        ..config(&cluster)
+    });
+    let lanes = [redis.lane(), redis.lane()];
+    let names: Arc<Vec<String>> = Arc::new((0..48).map(|name| format!("key{name}")).collect());
+    for name in names.iter() {
+        eventually("it answers", async || {
+            one(&lanes[0], counter(name, yearly(1 << 40), 1)).await.ok()
+        })
+        .await;
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let (failed, slowest) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let tasks: Vec<_> = (0..16usize)
+        .map(|task| {
+            let lane = lanes[task % 2].clone();
+            let (stop, failed) = (stop.clone(), failed.clone());
+            let (slowest, names) = (slowest.clone(), names.clone());
+            tokio::spawn(async move {
+                let mut round = task;
+                while !stop.load(Ordering::Relaxed) {
+                    round += 1;
+                    let started = Instant::now();
+                    let name = &names[round % names.len()];
+                    if one(&lane, counter(name, yearly(1 << 40), 1)).await.is_err() {
+                        failed.fetch_add(1, Ordering::Relaxed);
+                        // As callers that were refused do.
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                    slowest.fetch_max(started.elapsed().as_millis() as u64, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    cluster.nodes[1].kill();
+    let killed = Instant::now();
+    eventually("the replica has the slots", async || {
+        let role: redis::Value = cluster.nodes[3].ask("ROLE").ok()?;
+        let redis::Value::Array(role) = role else {
+            return None;
+        };
+        (role.first() == Some(&redis::Value::BulkString(b"master".to_vec()))).then_some(())
+    })
+    .await;
+    let promoted = Instant::now();
+    eventually("every key is counted again", async || {
+        for name in names.iter() {
+            one(&lanes[0], counter(name, yearly(1 << 40), 1))
+                .await
+                .ok()?;
+        }
+        Some(())
+    })
+    .await;
+    // The layout is asked for once a second, and the nodes tell each other of the change a moment after it.
+    assert!(
+        promoted.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        promoted.elapsed()
+    );
+    let outage = killed.elapsed().as_millis() as u64;
+    let lost = failed.load(Ordering::Relaxed);
+    eventually("all is well again", async || {
+        let before = failed.load(Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        (failed.load(Ordering::Relaxed) == before).then_some(())
+    })
+    .await;
+    stop.store(true, Ordering::Relaxed);
+    for task in tasks {
+        task.await.expect("runs");
+    }
+    assert!(lost > 0, "the primary was not missed");
+    assert!(lost < 16 * outage / 5 + 100, "{lost} in {outage} ms");
+    assert!(slowest.load(Ordering::Relaxed) < 900, "{slowest:?}");
+    assert!(
+        cluster.nodes[3]
+            .keys()
+            .iter()
+            .any(|key| key.contains("key")),
+        "counted at the new primary"
+    );
+    cluster.nodes[3].no_key_without_expiry();
 }
 
 #[tokio::test]

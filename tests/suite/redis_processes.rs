@@ -159,11 +159,43 @@ async fn sentinels_certificates_and_sockets_by_their_settings() {
     .await;
     two.counts_to_three("tls").await;
 
+    // Sentinels by another authority, with another name, that want another certificate.
+    let theirs = Authority::new();
+    theirs.issue("server", "DNS:sentinel.example");
+    theirs.issue("client", "DNS:limiter");
+    let of_theirs = |name: &str| theirs.path(name);
+    let sentinel = Port::encrypted_sentinel(
+        encrypted.port,
+        &format!(
+            "tls-ca-cert-file {}\ntls-cert-file {}\ntls-key-file {}",
+            of_theirs("ca.crt"),
+            of_theirs("server.crt"),
+            of_theirs("server.key")
+        ),
+    );
+    let four = palang(&[
+        ("REDIS_TYPE", "SENTINEL"),
+        ("REDIS_URL", &format!("main,{}", sentinel.address())),
+        ("REDIS_TLS", "true"),
+        ("REDIS_TLS_CACERT", &file("ca.crt")),
+        ("REDIS_TLS_CLIENT_CERT", &file("client.crt")),
+        ("REDIS_TLS_CLIENT_KEY", &file("client.key")),
+        ("REDIS_TLS_SERVER_NAME", "redis.example"),
+        ("REDIS_PASSWORD", "p:@/%#"),
+        ("REDIS_SENTINEL_TLS", "true"),
+        ("REDIS_SENTINEL_TLS_CACERT", &of_theirs("ca.crt")),
+        ("REDIS_SENTINEL_TLS_CLIENT_CERT", &of_theirs("client.crt")),
+        ("REDIS_SENTINEL_TLS_CLIENT_KEY", &of_theirs("client.key")),
+        ("REDIS_SENTINEL_TLS_SERVER_NAME", "sentinel.example"),
+    ])
+    .await;
+    four.counts_to_three("sentinel by tls").await;
+
     let socket = RedisServer::start();
     let three = palang(&[("REDIS_SOCKET_TYPE", "unix"), ("REDIS_URL", &socket.url())]).await;
     three.counts_to_three("socket").await;
     socket.no_key_without_expiry();
-    for palang in [one, two, three] {
+    for palang in [one, two, three, four] {
         let log = palang.process.log().join("\n");
         assert!(!log.contains("p:@/%#"), "{log}");
     }
@@ -199,6 +231,19 @@ async fn limits_of_seconds_live_in_a_redis_of_their_own() {
     let hour = palang.ask(&[("hour", "x")]).await.expect("answered");
     assert_eq!(hour.statuses[0].limit_remaining, 1_000_000 - 4);
     assert!(seconds.calls_of("evalsha") >= 6 && others.calls_of("evalsha") >= 6);
+    // The reference's figures of its connections.
+    for pool in ["redis_pool", "redis_per_second_pool"] {
+        let figure = async |name: &str| {
+            let name = format!("ratelimit_{pool}_cx_{name}");
+            palang.process.metric(&name).await
+        };
+        let (active, total) = (figure("active").await, figure("total").await);
+        assert!(
+            active >= 1 && total >= active,
+            "{pool}: {active} of {total}"
+        );
+        assert_eq!(figure("local_close").await, total - active, "{pool}");
+    }
     // Each is asked by the service itself, too, whether it decides.
     let of_rules = |keys: Vec<String>| -> Vec<String> {
         keys.into_iter()
@@ -221,6 +266,11 @@ async fn limits_of_seconds_live_in_a_redis_of_their_own() {
     assert!(palang.ask(&[("hour", "z")]).await.is_ok());
     let answer = palang.ask(&[("second", "z")]).await;
     assert!(answer.is_err(), "{answer:?}");
+    eventually("lost connections are counted", async || {
+        let name = "ratelimit_redis_per_second_pool_cx_local_close";
+        (palang.process.metric(name).await > 0).then_some(())
+    })
+    .await;
     others.no_key_without_expiry();
 }
 

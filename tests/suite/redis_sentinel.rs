@@ -14,11 +14,11 @@ use palang::{
     secret::Secret,
     store::{
         Redis, Store as _, StoreError,
-        redis::{Config, Kind, Lane},
+        redis::{Config, Kind, Lane, Tls},
     },
 };
 
-use crate::support::{cluster::Port, eventually, stores::counter};
+use crate::support::{certificates::Authority, cluster::Port, eventually, stores::counter};
 
 fn yearly() -> Quota {
     Quota::fixed_window(1 << 40, MAX_WINDOW).expect("legal")
@@ -196,4 +196,61 @@ async fn sentinels_have_a_password_of_their_own() {
     let lane = Redis::connect(config("wrong")).expect("fine").lane();
     assert!(one(&lane, counter("auth", yearly(), 1)).await.is_err());
     drop(primary);
+}
+
+#[tokio::test]
+async fn sentinels_have_an_authority_of_their_own() {
+    let (ours, theirs) = (Authority::new(), Authority::new());
+    for authority in [&ours, &theirs] {
+        authority.issue("server", "IP:127.0.0.1");
+        authority.issue("client", "DNS:limiter");
+    }
+    let arguments = |authority: &Authority| {
+        ["ca.crt", "server.crt", "server.key"].map(|file| authority.path(file))
+    };
+    let [ca, certificate, key] = arguments(&ours);
+    let primary = Port::encrypted(&[
+        "--tls-ca-cert-file",
+        &ca,
+        "--tls-cert-file",
+        &certificate,
+        "--tls-key-file",
+        &key,
+    ]);
+    let [ca, certificate, key] = arguments(&theirs);
+    let sentinel = Port::encrypted_sentinel(
+        primary.port,
+        &format!("tls-ca-cert-file {ca}\ntls-cert-file {certificate}\ntls-key-file {key}"),
+    );
+    let tls = |authority: &Authority| Tls {
+        ca: Some(authority.path("ca.crt").into()),
+        client: Some((
+            authority.path("client.crt").into(),
+            authority.path("client.key").into(),
+        )),
+        ..Tls::default()
+    };
+    let ask = async |data: Option<Tls>, sentinels: Option<Tls>| {
+        let lane = Redis::connect(Config {
+            kind: Kind::Sentinel,
+            url: format!("main,{}", sentinel.address()),
+            timeout: Duration::from_secs(5),
+            tls: data,
+            sentinel_tls: sentinels,
+            ..Config::default()
+        })
+        .expect("fine")
+        .lane();
+        one(&lane, counter("tls", yearly(), 1)).await
+    };
+    let outcome = ask(Some(tls(&ours)), Some(tls(&theirs))).await;
+    assert!(outcome.is_ok(), "{outcome:?}");
+    for (data, sentinels) in [
+        (Some(tls(&ours)), Some(tls(&ours))),
+        (Some(tls(&theirs)), Some(tls(&theirs))),
+        (Some(tls(&ours)), None),
+        (None, Some(tls(&theirs))),
+    ] {
+        assert!(ask(data, sentinels).await.is_err());
+    }
 }

@@ -153,3 +153,21 @@ fn no_rule_file_at_all_is_told_and_in_strict_mode_refused() {
         "{out}"
     );
 }
+
+/// Who generates rules may make one mistake in all of them: some are told, all are counted.
+#[test]
+fn mistakes_that_are_not_told_are_counted() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut rules = "domain: d\ndescriptors:\n".to_owned();
+    for number in 0..1_234 {
+        rules.push_str(&format!(
+            "- {{key: k{number}, rate_limit: {{unit: foo}}}}\n"
+        ));
+    }
+    fs::write(dir.path().join("a.yaml"), rules).expect("written");
+    let (code, out) = run(&[text(dir.path())]);
+    assert_eq!(code, ExitCode::FAILURE);
+    let last: Vec<&str> = out.lines().rev().take(2).collect();
+    assert_eq!(last[0], "failed: 1234 errors, 0 warnings");
+    assert!(last[1].ends_with("and 234 more"), "{}", last[1]);
+}

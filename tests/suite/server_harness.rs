@@ -26,8 +26,8 @@ use palang::{
     rules::{Limit, Node, NodeId, Place, Rule, Rules, RulesBuilder, Series},
     settings::Settings,
     shutdown::Shutdown,
-    store::{Store, StoreError},
-    time::Clock,
+    store::{Store, StoreError, in_time},
+    time::{Clock, Deadline},
     unit::Unit,
 };
 use tokio::{
@@ -74,14 +74,22 @@ impl Tally {
 }
 
 impl Store for Tally {
-    async fn take(
+    async fn take_by(
         &self,
         counters: &[Counter],
         _atomicity: Atomicity,
+        deadline: Deadline,
     ) -> Vec<Result<Outcome, StoreError>> {
         let pause = self.0.lock().unwrap().pause;
         if !pause.is_zero() {
-            sleep(pause).await;
+            let pause = async {
+                sleep(pause).await;
+                Vec::new()
+            };
+            let late = in_time(deadline, counters.len(), pause).await;
+            if !late.is_empty() {
+                return late;
+            }
         }
         let mut behaviour = self.0.lock().unwrap();
         behaviour.calls += 1;

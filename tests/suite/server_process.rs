@@ -2,14 +2,19 @@
 
 use std::{
     process::{Command, Output},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tempfile::NamedTempFile;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
 use crate::{
+    failure_floods::{DATA, END_HEADERS, HEADERS, PING, PREFACE, SETTINGS, frame, head},
     server_harness::{get, post},
-    support::{eventually, process::Process, rules::file as rules},
+    support::{eventually, process::Process, rules::file as rules, service::channel},
 };
 
 const RULES: &str = "
@@ -66,6 +71,79 @@ async fn a_second_signal_ends_it_at_once() {
     process.signal("INT");
     let status = process.wait(Duration::from_secs(5)).await;
     assert_eq!(status.code(), Some(130));
+}
+
+#[tokio::test]
+async fn half_sent_messages_do_not_hold_up_the_stop() {
+    let file = rules(RULES);
+    let mut process = Process::start(&["serve", "--rules", path(&file)], &[]);
+    process.ready().await;
+    let mut grpc = TcpStream::connect(process.address("grpc").await)
+        .await
+        .expect("accepted");
+    let mut bytes = PREFACE.to_vec();
+    frame(&mut bytes, SETTINGS, 0, 0, &[]);
+    frame(&mut bytes, HEADERS, END_HEADERS, 1, &head());
+    // Ten bytes are announced, and one comes.
+    frame(&mut bytes, DATA, 0, 1, &[0, 0, 0, 0, 10, 1]);
+    frame(&mut bytes, PING, 0, 0, b"halfsent");
+    grpc.write_all(&bytes).await.expect("written");
+    let mut heard = Vec::new();
+    while !heard.windows(8).any(|bytes| bytes == b"halfsent") {
+        assert_ne!(grpc.read_buf(&mut heard).await.expect("open"), 0);
+    }
+    let mut http = TcpStream::connect(process.address("http").await)
+        .await
+        .expect("accepted");
+    http.write_all(b"POST /json HTTP/1.1\r\nHost: test\r\nContent-Length: 100\r\n\r\n{\"domain")
+        .await
+        .expect("written");
+    eventually("the body is waited for", async || {
+        (process.metric("palang_in_flight").await == 1).then_some(())
+    })
+    .await;
+    process.signal("TERM");
+    let since = Instant::now();
+    let status = process.wait(Duration::from_secs(9)).await;
+    assert_eq!(status.code(), Some(0));
+    // A receiving caller has 10 s, and a stop 30.
+    assert!(since.elapsed() < Duration::from_secs(4), "{since:?}");
+    assert!(process.log().join("\n").contains("every call finished"));
+}
+
+#[tokio::test]
+async fn peers_that_vanished_are_found_by_pings() {
+    let file = rules(RULES);
+    let process = Process::start(
+        &["serve", "--rules", path(&file)],
+        &[
+            ("KEEPALIVE_INTERVAL", "100ms"),
+            ("KEEPALIVE_TIMEOUT", "200ms"),
+        ],
+    );
+    process.ready().await;
+    let at = process.address("grpc").await;
+    // It speaks HTTP/2, and answers no ping.
+    let mut vanished = TcpStream::connect(at).await.expect("accepted");
+    let mut bytes = PREFACE.to_vec();
+    frame(&mut bytes, SETTINGS, 0, 0, &[]);
+    vanished.write_all(&bytes).await.expect("written");
+    let mut honest = channel(at).await;
+    tower::ServiceExt::<http::Request<tonic::body::Body>>::ready(&mut honest)
+        .await
+        .expect("connected");
+    eventually("both are open", async || {
+        (process.metric("palang_connections{port=\"grpc\"}").await == 2).then_some(())
+    })
+    .await;
+    let mut heard = Vec::new();
+    let ended = vanished.read_to_end(&mut heard);
+    let ended = tokio::time::timeout(Duration::from_secs(5), ended).await;
+    assert!(ended.is_ok(), "it is still open");
+    eventually("only the other one is open", async || {
+        (process.metric("palang_connections{port=\"grpc\"}").await == 1).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -240,5 +240,6 @@ fn fault(path: &Path, message: String) -> Mistake {
         },
         rule: "".into(),
         message: message.into(),
+        untold: 0,
     }
 }

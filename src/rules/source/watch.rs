@@ -28,7 +28,7 @@ use super::{
     last_good::{Instead, LastGood, Stale},
     scan::{Ignored, Scan},
 };
-use crate::rules::CompileError;
+use crate::rules::{CompileError, Mistake};
 
 /// Time between two looks at the disk.
 const POLL: Duration = Duration::from_millis(500);
@@ -305,7 +305,7 @@ impl<F: FnMut(Reload)> Room<F> {
                     error!("{mistake}");
                 }
                 error!(
-                    mistakes = failed.mistakes.len(),
+                    mistakes = Mistake::count(&failed.mistakes),
                     "{}",
                     if self.in_force {
                         "rules not loaded, what was in force stays in force"
@@ -326,7 +326,7 @@ fn tell_stale(stale: &Stale) {
     }
     error!(
         file = %stale.file,
-        mistakes = stale.mistakes.len(),
+        mistakes = Mistake::count(&stale.mistakes),
         "{}",
         match stale.instead {
             Instead::LastGood => "bad file: it stays as it was when it was last good",

@@ -20,7 +20,7 @@ pub(super) fn refused(token: &Secret, headers: &HeaderMap) -> Option<Response> {
     if Sha256::digest(given) == Sha256::digest(token.expose().as_bytes()) {
         return None;
     }
-    tracing::warn!("a call that needs the token came without it");
+    tracing::warn!("a call to what the token guards came without the token");
     let how = "expected the value of ADMIN_TOKEN as a bearer token\n";
     Some((StatusCode::UNAUTHORIZED, how).into_response())
 }

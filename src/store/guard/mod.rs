@@ -115,8 +115,11 @@ impl Shared {
             Err(error) => Trouble::of(error).whole,
         };
         if !answers.iter().any(whole) {
-            let full = |answer: &Result<Outcome, StoreError>| *answer == Err(StoreError::Full);
-            return if answers.iter().any(full) {
+            // The store was not asked.
+            let unasked = |answer: &Result<Outcome, StoreError>| {
+                matches!(answer, Err(StoreError::Full | StoreError::NoConnection))
+            };
+            return if answers.iter().any(unasked) {
                 Went::Unknown
             } else {
                 Went::Well
@@ -156,12 +159,7 @@ impl<S: Store> Guard<S> {
             return Err(StoreError::Timeout);
         }
         let pass = self.shared.breaker.admit().ok_or(StoreError::Open)?;
-        let answers = if had.is_none_or(|had| had > self.shared.timeout) {
-            // The store's own bound comes first: no need for a second timer.
-            self.inner.take(counters, atomicity).await
-        } else {
-            self.inner.take_by(counters, atomicity, until).await
-        };
+        let answers = self.inner.take_by(counters, atomicity, until).await;
         pass.tell(self.shared.went(&answers, had));
         Ok(answers)
     }
@@ -197,14 +195,6 @@ impl<S: Store> Guard<S> {
 }
 
 impl<S: Store> Store for Guard<S> {
-    async fn take(
-        &self,
-        counters: &[Counter],
-        atomicity: Atomicity,
-    ) -> Vec<Result<Outcome, StoreError>> {
-        self.take_by(counters, atomicity, Deadline::NEVER).await
-    }
-
     async fn take_by(
         &self,
         counters: &[Counter],

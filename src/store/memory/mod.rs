@@ -192,14 +192,6 @@ impl Memory {
 }
 
 impl Store for Memory {
-    async fn take(
-        &self,
-        counters: &[Counter],
-        atomicity: Atomicity,
-    ) -> Vec<Result<Outcome, StoreError>> {
-        self.decide(counters, atomicity)
-    }
-
     async fn take_by(
         &self,
         counters: &[Counter],

@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf};
 
-use deadpool_redis::redis::{ConnectionAddr, IntoConnectionInfo as _};
+use redis::{ConnectionAddr, IntoConnectionInfo as _};
 
 use super::config::{Config, ConfigError, Kind, SocketType};
 use crate::secret::Secret;
@@ -127,18 +127,21 @@ fn site(text: &str, socket_type: SocketType) -> Result<Site, ConfigError> {
 }
 
 fn from_url(text: &str) -> Result<Site, ConfigError> {
-    let info = text
-        .into_connection_info()
-        .map_err(|_| ConfigError::Address("the url cannot be parsed"))?;
-    let (address, encrypted) = match info.addr() {
-        ConnectionAddr::Tcp(host, port) => (tcp(host, *port), false),
-        ConnectionAddr::TcpTls { insecure: true, .. } => {
+    let (plain, encrypted) = match unencrypted(text) {
+        Some(plain) if plain.contains('#') => {
             return Err(ConfigError::Address(
                 "#insecure would trust every server; REDIS_TLS_SKIP_HOSTNAME_VERIFICATION passes over its name only",
             ));
         }
-        ConnectionAddr::TcpTls { host, port, .. } => (tcp(host, *port), true),
-        ConnectionAddr::Unix(path) => (Address::Unix(path.clone()), false),
+        Some(plain) => (plain, true),
+        None => (text.to_owned(), false),
+    };
+    let info = plain
+        .into_connection_info()
+        .map_err(|_| ConfigError::Address("the url cannot be parsed"))?;
+    let address = match info.addr() {
+        ConnectionAddr::Tcp(host, port) => tcp(host, *port),
+        ConnectionAddr::Unix(path) => Address::Unix(path.clone()),
         _ => return Err(ConfigError::Address("the scheme is unknown")),
     };
     let redis = info.redis_settings();
@@ -149,6 +152,16 @@ fn from_url(text: &str) -> Result<Site, ConfigError> {
         password: redis.password().map(Secret::from),
         database: redis.db(),
     })
+}
+
+/// The url without its encryption, which is ours to do; `None` where it asks for none.
+fn unencrypted(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let encrypted = ["rediss", "valkeys"];
+    encrypted
+        .iter()
+        .any(|name| scheme.eq_ignore_ascii_case(name))
+        .then(|| format!("redis://{rest}"))
 }
 
 fn tcp(host: &str, port: u16) -> Address {

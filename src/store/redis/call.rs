@@ -1,23 +1,17 @@
 //! One round trip: the requests of a batch, as script calls on one connection, and each caller's own answer.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
-
-use deadpool_redis::{Connection, redis::Cmd};
-use tokio::{
-    sync::oneshot,
-    time::{Instant, timeout, timeout_at},
-};
+use redis::Cmd;
+use tokio::{sync::oneshot, time::Instant};
 
 use crate::store::{StoreError, Trouble, follow::Trip};
 
 use super::{
     Shared,
-    node::{Node, Place},
-    pack::Packed,
-    script::{Answer, Bounce, Group, store_error},
+    pack::{self, Layout, Packed},
+    reply::outcomes,
+    script::{Answer, Bounce, Group, TRIES, is_unknown},
+    tally::Present,
+    wire::{Reply, Wire},
 };
 
 /// One request's counters of one group.
@@ -42,182 +36,187 @@ pub(super) enum Company {
 
 /// What a caller wants of a line.
 #[derive(Debug)]
-pub(super) enum Request {
-    Take {
-        piece: Piece,
-        reply: oneshot::Sender<Answer>,
-    },
-    Ping(oneshot::Sender<Result<(), StoreError>>),
+pub(super) struct Request {
+    pub(super) piece: Piece,
+    pub(super) reply: oneshot::Sender<Answer>,
 }
 
 impl Request {
     /// Is the caller gone?
     pub(super) fn is_abandoned(&self) -> bool {
-        match self {
-            Self::Take { reply, .. } => reply.is_closed(),
-            Self::Ping(reply) => reply.is_closed(),
-        }
+        self.reply.is_closed()
     }
 
     pub(super) fn keys(&self) -> usize {
-        match self {
-            Self::Take { piece, .. } => piece.packed.keys.len(),
-            Self::Ping(_) => 0,
-        }
+        self.piece.packed.keys.len()
+    }
+
+    pub(super) fn fail(self, error: &StoreError) {
+        // A caller that is gone needs no error.
+        let _ = self.reply.send(Err(Bounce::Failed(error.clone())));
     }
 }
 
-/// A connection that calls use now.
-pub(super) struct Held {
-    /// Gone only while it is dropped.
-    connection: Option<Connection>,
-    pub(super) place: Arc<Place>,
-    pub(super) doubtful: AtomicBool,
+/// Requests that were sent together, and what has come back.
+pub(super) struct Call {
+    requests: Vec<Request>,
+    /// The group of each request.
+    order: Vec<usize>,
+    sent: Vec<Sent>,
+    /// The answer to ASKING has come.
+    asked: bool,
+    /// Of each group that was answered; `None` where Redis did not know the script.
+    answers: Vec<Option<Answer>>,
+    /// When it has taken too long.
+    pub(super) deadline: Instant,
+    /// How often the script had been put there when this was sent, and how often this was sent.
+    pub(super) loads: u64,
+    tries: usize,
+    trip: Option<Trip>,
+    present: Option<Present>,
 }
 
-impl Drop for Held {
-    fn drop(&mut self) {
-        if self.doubtful.load(Ordering::Relaxed)
-            && let Some(connection) = self.connection.take()
-        {
-            // Out of the pool and closed: an answer that may still come must not meet another call.
-            drop(Connection::take(connection));
-        }
-    }
+/// A script call of one group.
+struct Sent {
+    /// ASKING goes before it. Its own OK comes back first.
+    asking: bool,
+    layout: Layout,
 }
 
-/// One round trip for `batch`. Returns the connection it used.
-pub(super) async fn call(
-    shared: Arc<Shared>,
-    node: Arc<Node>,
-    held: Option<Arc<Held>>,
-    batch: Vec<Request>,
-) -> Option<Arc<Held>> {
-    // The callers time themselves: a connection that takes longer than they wait is made for those after them.
-    let held = match held {
-        Some(held) => held,
-        None => match timeout(shared.config.connect_timeout, node.checkout()).await {
-            Ok(Ok((connection, place))) => Arc::new(Held {
-                connection: Some(connection),
-                place,
-                doubtful: AtomicBool::new(false),
-            }),
-            Ok(Err(error)) => {
-                fail(batch, &error);
-                return None;
+/// What a call that is over leaves.
+#[derive(Default)]
+pub(super) struct Left {
+    /// Those that Redis did not decide, as it did not know the script.
+    pub(super) again: Vec<Request>,
+    /// An error that says something of the server.
+    pub(super) failure: Option<StoreError>,
+}
+
+impl Call {
+    /// Puts the requests on the wire, in as few script calls as may be.
+    pub(super) fn start(
+        shared: &Shared,
+        script: &super::script::Script,
+        wire: &mut Wire,
+        requests: Vec<Request>,
+        tries: usize,
+    ) -> Self {
+        let (order, groups) = grouped(&requests);
+        let pinned = shared.config.clock.pinned();
+        let mut sent = Vec::with_capacity(groups.len());
+        for group in groups {
+            if group.asking {
+                let mut asking = Cmd::new();
+                asking.arg("ASKING");
+                wire.push(&asking);
             }
-            Err(_) => {
-                fail(batch, &StoreError::Timeout);
-                return None;
-            }
-        },
-    };
-    let deadline = Instant::now() + shared.config.timeout;
-    let mut pieces = Vec::with_capacity(batch.len());
-    let mut pings = Vec::new();
-    for request in batch {
-        match request {
-            Request::Take { piece, reply } if !reply.is_closed() => pieces.push((piece, reply)),
-            Request::Take { .. } => {}
-            Request::Ping(reply) => pings.push(reply),
+            let call = pack::Call::pack(&group.requests, pinned);
+            wire.push(&script.command(&call));
+            sent.push(Sent {
+                asking: group.asking,
+                layout: call.layout,
+            });
+        }
+        let followed = requests.iter().map(|request| {
+            let packed = &request.piece.packed;
+            (packed.follow.as_ref(), packed.keys.len())
+        });
+        Self {
+            trip: Trip::begin("EVALSHA", followed),
+            present: Some(shared.tally.call(requests.len() as u64)),
+            requests,
+            order,
+            answers: Vec::with_capacity(sent.len()),
+            sent,
+            asked: false,
+            deadline: Instant::now() + shared.config.timeout,
+            loads: script.loads(),
+            tries,
         }
     }
-    let mut failure = None;
-    if !pieces.is_empty() {
-        failure = decide(&shared, &node, &held, pieces, deadline).await;
-    }
-    if !pings.is_empty() && failure.is_none() {
-        let pong = ping(&held, deadline).await;
-        failure = pong.clone().err();
-        for reply in pings {
-            let _ = reply.send(pong.clone());
-        }
-    }
-    if let Some(error) = failure
-        && Trouble::of(&error).reconnect
-    {
-        held.doubtful.store(true, Ordering::Relaxed);
-        node.doubt(&held.place);
-    }
-    Some(held)
-}
 
-/// Decides the pieces and answers their callers. The error is one that says something of the server.
-async fn decide(
-    shared: &Shared,
-    node: &Node,
-    held: &Held,
-    pieces: Vec<(Piece, oneshot::Sender<Answer>)>,
-    deadline: Instant,
-) -> Option<StoreError> {
-    let (order, groups) = grouped(&pieces);
-    let followed = pieces
-        .iter()
-        .map(|(piece, _)| (piece.packed.follow.as_ref(), piece.packed.keys.len()));
-    let trip = Trip::begin("EVALSHA", followed);
-    let present = shared.tally.call(pieces.len() as u64);
-    let pinned = shared.config.clock.pinned();
-    let answers = match held.connection.as_deref() {
-        Some(connection) => {
-            let mut connection = connection.clone();
-            let call = node.script.call(&mut connection, &groups, pinned);
-            timeout_at(deadline, call)
-                .await
-                .unwrap_or(Err(StoreError::Timeout))
-        }
-        None => Err(gone()),
-    };
-    drop(present);
-    if let Some(trip) = trip {
-        trip.end(answers.as_ref().err());
+    pub(super) const fn tries(&self) -> usize {
+        self.tries
     }
-    node.called(pieces.len() as u64);
-    let mut failure = None;
-    let mut answers = match answers {
-        Ok(answers) => {
-            for answer in &answers {
-                if let Err(Bounce::Failed(error)) = answer {
-                    failure = Some(error.clone());
-                }
+
+    /// Takes the next reply. True when it was the last.
+    pub(super) fn take(&mut self, reply: Reply<'_>) -> bool {
+        let place = self.answers.len();
+        if self.sent[place].asking && !self.asked {
+            // What it says shows in the reply to the call.
+            self.asked = true;
+            return false;
+        }
+        self.asked = false;
+        let answer = match reply {
+            Reply::Bytes(bytes) => {
+                let own = self.requests.iter().zip(&self.order);
+                let packed = own
+                    .filter(|(_, group)| **group == place)
+                    .map(|(request, _)| &request.piece.packed);
+                Some(outcomes(packed, &self.sent[place].layout, bytes))
             }
-            answers
-        }
-        Err(error) => {
-            failure = Some(error.clone());
-            groups
-                .iter()
-                .map(|_| Err(Bounce::Failed(error.clone())))
-                .collect()
-        }
-    };
-    drop(groups);
-    // Each group's outcomes lie in the order its pieces have: they are handed out from the back.
-    let mut replies: Vec<Option<oneshot::Sender<Answer>>> = Vec::with_capacity(pieces.len());
-    let mut lengths = Vec::with_capacity(pieces.len());
-    for (piece, reply) in pieces {
-        lengths.push(piece.packed.keys.len());
-        replies.push(Some(reply));
-    }
-    for (place, group) in order.iter().enumerate().rev() {
-        let own = match &mut answers[*group] {
-            Ok(outcomes) => Ok(outcomes.split_off(outcomes.len() - lengths[place])),
-            Err(bounce) => Err(bounce.clone()),
+            Reply::Other(value) => match value.extract_error() {
+                // Nothing was done, so it may be done again.
+                Err(error) if is_unknown(&error) && self.tries < TRIES => None,
+                Err(error) => Some(Err(Bounce::of(&error))),
+                // Whoever says that is no Redis, or answers something else.
+                Ok(_) => Some(Err(Bounce::Failed(StoreError::Unavailable(
+                    "a reply of another type".into(),
+                )))),
+            },
         };
-        if let Some(reply) = replies[place].take() {
+        self.answers.push(answer);
+        self.answers.len() == self.sent.len()
+    }
+
+    /// Answers the callers. Those whose reply never came are told `error`.
+    pub(super) fn finish(mut self, shared: &Shared, error: Option<&StoreError>) -> Left {
+        drop(self.present.take());
+        let mut left = Left {
+            failure: error.cloned(),
+            ..Left::default()
+        };
+        if let Some(error) = error {
+            self.answers
+                .resize_with(self.sent.len(), || Some(Err(Bounce::Failed(error.clone()))));
+        }
+        for answer in self.answers.iter().flatten() {
+            if let Err(Bounce::Failed(error)) = answer
+                && left.failure.is_none()
+                && Trouble::of(error).reconnect
+            {
+                left.failure = Some(error.clone());
+            }
+        }
+        if let Some(trip) = self.trip.take() {
+            trip.end(error);
+        }
+        // Each group's outcomes lie in the order its requests have: they are handed out from the back.
+        for (request, group) in self.requests.into_iter().zip(self.order).rev() {
+            let own = match &mut self.answers[group] {
+                Some(Ok(outcomes)) => Ok(outcomes.split_off(outcomes.len() - request.keys())),
+                Some(Err(bounce)) => Err(bounce.clone()),
+                None => {
+                    left.again.push(request);
+                    continue;
+                }
+            };
             // A caller that is gone has no use for its answer.
-            if reply.send(own).is_err() {
+            if request.reply.send(own).is_err() {
                 shared.tally.late();
             }
         }
+        left.again.reverse();
+        left
     }
-    failure
 }
 
-/// The group of each piece, and the groups.
-fn grouped<T>(pieces: &[(Piece, T)]) -> (Vec<usize>, Vec<Group<'_>>) {
+/// The group of each request, and the groups.
+fn grouped(requests: &[Request]) -> (Vec<usize>, Vec<Group<'_>>) {
     let mut groups: Vec<(Option<u16>, Group<'_>)> = Vec::new();
-    let mut order = Vec::with_capacity(pieces.len());
-    for (piece, _) in pieces {
+    let mut order = Vec::with_capacity(requests.len());
+    for Request { piece, .. } in requests {
         let shared = (piece.company == Company::Group).then_some(piece.group);
         let known = shared.and_then(|_| groups.iter().position(|(group, _)| *group == shared));
         let index = known.unwrap_or_else(|| {
@@ -232,32 +231,6 @@ fn grouped<T>(pieces: &[(Piece, T)]) -> (Vec<usize>, Vec<Group<'_>>) {
         order.push(index);
     }
     (order, groups.into_iter().map(|(_, group)| group).collect())
-}
-
-async fn ping(held: &Held, deadline: Instant) -> Result<(), StoreError> {
-    let Some(connection) = held.connection.as_deref() else {
-        return Err(gone());
-    };
-    let mut connection = connection.clone();
-    let mut command = Cmd::new();
-    command.arg("PING");
-    match timeout_at(deadline, command.query_async::<()>(&mut connection)).await {
-        Ok(pong) => pong.map_err(|error| store_error(&error)),
-        Err(_) => Err(StoreError::Timeout),
-    }
-}
-
-fn fail(batch: Vec<Request>, error: &StoreError) {
-    for request in batch {
-        match request {
-            Request::Take { reply, .. } => {
-                let _ = reply.send(Err(Bounce::Failed(error.clone())));
-            }
-            Request::Ping(reply) => {
-                let _ = reply.send(Err(error.clone()));
-            }
-        }
-    }
 }
 
 pub(super) fn gone() -> StoreError {

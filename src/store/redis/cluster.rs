@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use deadpool_redis::redis::{Cmd, RedisError, Value, from_redis_value};
+use redis::{Cmd, Value, from_redis_value};
 use tokio::{sync::watch, task::JoinHandle};
 
 use super::{
@@ -255,13 +255,12 @@ impl Cluster {
 
     /// The slots of each primary, as the node at `address` knows them.
     async fn slots(&self, address: &Address) -> Result<Vec<(u16, u16, Address)>, StoreError> {
-        let mut connection = self.access.dial(address).await?;
         let mut command = Cmd::new();
         command.arg("CLUSTER").arg("SLOTS");
-        let answer: Result<Vec<Vec<Value>>, RedisError> =
-            command.query_async(&mut connection).await;
-        let ranges: Vec<_> = answer
-            .map_err(|error| store_error(&error))?
+        let answer = self.access.ask(address, &command).await?;
+        let rows: Vec<Vec<Value>> =
+            from_redis_value(answer).map_err(|error| store_error(&error.into()))?;
+        let ranges: Vec<_> = rows
             .into_iter()
             .filter_map(|row| range(row, address))
             .collect();

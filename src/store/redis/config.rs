@@ -36,6 +36,8 @@ pub struct Config {
     /// The longest the making of a connection may take. May be more than a caller waits: the first ones then fail, and
     /// later ones find it made.
     pub connect_timeout: Duration,
+    /// The longest a lane waits for one of the pool's connections while others use them all.
+    pub slot_timeout: Duration,
     /// Goes before every key.
     pub prefix: String,
     /// Most counters in one script call. A single request with more still goes, alone.
@@ -69,6 +71,7 @@ impl Default for Config {
             pool_size: 10,
             timeout: Duration::from_millis(20),
             connect_timeout: Duration::from_secs(1),
+            slot_timeout: Duration::from_millis(10),
             prefix: String::new(),
             max_batch: 256,
             queue: 4096,
@@ -180,6 +183,7 @@ impl Config {
             (usize::from(self.partitions), "partitions"),
             (self.timeout.as_micros() as usize, "timeout"),
             (self.connect_timeout.as_micros() as usize, "connect_timeout"),
+            (self.slot_timeout.as_micros() as usize, "slot_timeout"),
         ]
         .into_iter()
         .filter(|(size, _)| *size == 0)

@@ -2,10 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use deadpool_redis::{
-    Connection,
-    redis::{Cmd, FromRedisValue},
-};
+use redis::{Cmd, FromRedisValue, from_redis_value};
 use tokio::time::timeout;
 
 use crate::{
@@ -13,7 +10,7 @@ use crate::{
     store::{StoreError, Trouble},
 };
 
-use super::{Servers, Shared, node::Node, script::store_error};
+use super::{Servers, Shared, node::Node, pool::Pooled, script::store_error};
 
 /// Keys that Redis looks at in one step of a scan, and most that go in one command: it serves nobody else meanwhile.
 const STEP: usize = 1_000;
@@ -49,7 +46,7 @@ pub(super) async fn forget(shared: &Shared, selection: &Selection) -> Result<u64
 /// A connection to one server.
 struct Forgetter<'s> {
     shared: &'s Shared,
-    connection: Connection,
+    connection: Pooled,
     is_cluster: bool,
 }
 
@@ -120,14 +117,12 @@ fn untagged(key: &[u8]) -> &[u8] {
     end.map_or(key, |end| &key[end + 1..])
 }
 
-async fn query<T: FromRedisValue>(
-    connection: &mut Connection,
-    command: Cmd,
-) -> Result<T, StoreError> {
-    timeout(PATIENCE, command.query_async(&mut **connection))
+async fn query<T: FromRedisValue>(connection: &mut Pooled, command: Cmd) -> Result<T, StoreError> {
+    let answer = timeout(PATIENCE, connection.query(&command))
         .await
         .map_err(|_| StoreError::Timeout)?
-        .map_err(|error| store_error(&error))
+        .map_err(|error| store_error(&error))?;
+    from_redis_value(answer).map_err(|error| store_error(&error.into()))
 }
 
 /// A pattern that every key looked for fits. Others may fit it too.

@@ -21,7 +21,8 @@ use super::{
 use crate::{
     algorithm::Outcome,
     counter::{Atomicity, Counter, Selection},
-    store::{Store, StoreError, apart},
+    store::{Store, StoreError, apart, in_time},
+    time::Deadline,
 };
 
 /// How often a call follows a slot that is being moved. Each step is a fresh answer of a node.
@@ -65,43 +66,34 @@ impl Lane {
             way,
         }
     }
-
-    /// Does Redis answer? Goes through the lane, with the timeout of a call. Of a cluster, one node at least.
-    ///
-    /// # Errors
-    /// What a call would get.
-    pub async fn ping(&self) -> Result<(), StoreError> {
-        let ping = async {
-            match &self.way {
-                Way::One { line, .. } => line.ping().await,
-                Way::Many(router) => router.ping().await,
-            }
-        };
-        timeout(self.timeout, ping)
-            .await
-            .unwrap_or(Err(StoreError::Timeout))
-    }
 }
 
 impl Store for Lane {
-    async fn take(
+    async fn take_by(
         &self,
         counters: &[Counter],
         atomicity: Atomicity,
+        deadline: Deadline,
     ) -> Vec<Result<Outcome, StoreError>> {
         if counters.is_empty() {
             return Vec::new();
         }
         let (line, prefix) = match &self.way {
             Way::One { line, prefix } => (line, prefix),
-            Way::Many(router) => return router.take(counters, atomicity, self.timeout).await,
+            Way::Many(router) => {
+                let take = router.take(counters, atomicity, self.timeout);
+                return in_time(deadline, counters.len(), take).await;
+            }
         };
         let piece = Piece {
             packed: Packed::new(counters, atomicity, prefix),
             group: 0,
             company: Company::Group,
         };
-        match timeout(self.timeout, line.take(piece)).await {
+        let within = deadline
+            .left()
+            .map_or(self.timeout, |left| left.min(self.timeout));
+        match timeout(within, line.take(piece)).await {
             Ok(Ok(outcomes)) => outcomes,
             Ok(Err(bounce)) => vec![Err(bounce.into_error()); counters.len()],
             Err(_) => vec![Err(StoreError::Timeout); counters.len()],
@@ -263,27 +255,6 @@ impl Router {
             }
         }
         outcomes
-    }
-
-    async fn ping(&self) -> Result<(), StoreError> {
-        self.cluster.owner(0).await?;
-        let mut answers: futures_util::stream::FuturesUnordered<_> = self
-            .cluster
-            .owners()
-            .into_iter()
-            .map(|node| {
-                let line = self.line(&node);
-                async move { line.ping().await }
-            })
-            .collect();
-        let mut last = StoreError::Unavailable("no node".into());
-        while let Some(answer) = futures_util::StreamExt::next(&mut answers).await {
-            match answer {
-                Ok(()) => return Ok(()),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
     }
 
     fn line(&self, node: &Arc<Node>) -> Line {

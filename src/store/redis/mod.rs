@@ -2,15 +2,18 @@
 //!
 //! [`Redis`] is what a process shares: servers, their pools and the script. A [`Lane`] is what a runtime takes
 //! decisions through. Downwards: `lane` (to which node) - `batch` (a line to it) - `call` (one round trip) - `node`
-//! (where it is) - `pool` (how it lets us in); `cluster` and `sentinel` know who has what.
+//! (where it is) - `pool` (how it lets us in) - `dial` and `wire` (a connection); `cluster` and `sentinel` know who has
+//! what.
 
 mod address;
 mod batch;
 mod call;
 mod cluster;
 mod config;
+mod dial;
 mod dials;
 mod forget;
+mod held;
 mod lane;
 mod node;
 mod pack;
@@ -20,6 +23,7 @@ mod script;
 mod sentinel;
 mod tally;
 mod tls;
+mod wire;
 
 use std::sync::Arc;
 
@@ -48,7 +52,11 @@ pub struct Figures {
     pub script_loads: u64,
     /// Connections open now.
     pub connections: usize,
-    /// Of these, idle in the pool. One that a lane keeps to itself is not.
+    /// Connections made.
+    pub opened: u64,
+    /// Connections that are no more.
+    pub closed: u64,
+    /// Of the open ones, idle in the pool. One that a lane keeps to itself is not.
     pub idle: usize,
     /// Lanes that wait for a connection now.
     pub waiting: usize,
@@ -76,7 +84,7 @@ impl Redis {
         for tls in [&config.tls, &config.sentinel_tls].into_iter().flatten() {
             wrong.extend(tls::Trust::read(tls).err().unwrap_or_default());
         }
-        // Sentinels have the files of the others.
+        // Sentinels may have the files of the others.
         wrong.dedup();
         wrong
     }

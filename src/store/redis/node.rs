@@ -12,13 +12,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use deadpool_redis::{Connection, Pool};
 use tokio::{sync::Mutex, task::JoinHandle};
 
 use super::{
     address::Address,
     dials::Dials,
-    pool::{self, Access, Login},
+    pool::{self, Access, Login, Pool, Pooled},
     script::Script,
     sentinel::Sentinels,
 };
@@ -47,6 +46,9 @@ pub(super) struct Node {
     calls: AtomicU64,
     requests: AtomicU64,
     lines: AtomicUsize,
+    /// Connections made, also to where it was before.
+    opened: Arc<AtomicU64>,
+    closed: AtomicU64,
 }
 
 /// How a server is found.
@@ -82,12 +84,14 @@ impl Node {
             calls: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             lines: AtomicUsize::new(0),
+            opened: Arc::default(),
+            closed: AtomicU64::new(0),
         }
     }
 
     /// A connection that answered a PING just now, or is new. Of new ones there are few each second
     /// while the server is in trouble.
-    pub(super) async fn checkout(self: &Arc<Self>) -> Result<(Connection, Arc<Place>), StoreError> {
+    pub(super) async fn checkout(self: &Arc<Self>) -> Result<(Pooled, Arc<Place>), StoreError> {
         let place = self.place().await?;
         // With more lines than connections the wait may be for one that is there already.
         let made = self.may_hold(self.access.connections()) && place.pool.status().available == 0;
@@ -104,6 +108,8 @@ impl Node {
                 }
                 Ok((connection, place))
             }
+            // That is no fault of the server.
+            Err(StoreError::NoConnection) => Err(StoreError::NoConnection),
             Err(error) => {
                 self.doubt(&place);
                 Err(error)
@@ -137,6 +143,12 @@ impl Node {
         self.dials.failed();
     }
 
+    /// The server closed a connection that it had served well. It may go on elsewhere, or let us in under another name
+    /// only, but is not in trouble: others may be made at once.
+    pub(super) fn closed(&self, place: &Place) {
+        place.doubted.store(true, Ordering::Relaxed);
+    }
+
     pub(super) fn line_started(&self) {
         self.lines.fetch_add(1, Ordering::Relaxed);
     }
@@ -160,7 +172,15 @@ impl Node {
         figures.calls += self.calls.load(Ordering::Relaxed);
         figures.requests += self.requests.load(Ordering::Relaxed);
         figures.script_loads += self.script.loads();
-        if let Some(place) = self.place.load().as_ref() {
+        let place = self.place.load();
+        let size = place.as_ref().map_or(0, |place| place.pool.status().size);
+        let opened = self.opened.load(Ordering::Relaxed);
+        // One that is being made is in the pool already, and not yet made.
+        let closed = opened.saturating_sub(size as u64);
+        let before = self.closed.fetch_max(closed, Ordering::Relaxed);
+        figures.opened += opened;
+        figures.closed += before.max(closed);
+        if let Some(place) = place.as_ref() {
             let status = place.pool.status();
             figures.connections += status.size;
             figures.idle += status.available;
@@ -192,7 +212,7 @@ impl Node {
     }
 
     /// Looks a server up again beside the calls, when it was not for some time and sentinels may know better.
-    fn check_if_old(self: &Arc<Self>) {
+    pub(super) fn check_if_old(self: &Arc<Self>) {
         let age = self
             .age()
             .saturating_sub(self.found.load(Ordering::Relaxed));
@@ -236,7 +256,7 @@ impl Node {
             same.doubted.store(false, Ordering::Relaxed);
             return Ok(Arc::clone(same));
         }
-        let pool = self.access.pool(&address, &login)?;
+        let pool = self.access.pool(&address, &login, &self.opened)?;
         if let Some(old) = &current {
             tracing::info!(%address, "Redis is reached anew");
             // The idle ones go now, the others when they come back.

@@ -46,10 +46,15 @@ impl Packed {
 
 /// A script call, and what is needed to read its reply.
 pub(super) struct Call<'a> {
-    pub(super) requests: &'a [&'a Packed],
     /// The distinct keys: those of sliding logs are the last.
     pub(super) keys: Vec<&'a [u8]>,
     pub(super) arguments: Vec<u8>,
+    pub(super) layout: Layout,
+}
+
+/// What belongs where in a reply.
+#[derive(Debug)]
+pub(super) struct Layout {
     /// The place in `keys` of each counter, all requests in one row. One behind the last key where the key is asked
     /// for by counters of different algorithms: that of the first has it, and the others find foreign data.
     pub(super) slots: Vec<usize>,
@@ -78,7 +83,7 @@ struct Record {
 }
 
 impl<'a> Call<'a> {
-    pub(super) fn pack(requests: &'a [&'a Packed], pinned: Option<Timestamp>) -> Self {
+    pub(super) fn pack(requests: &[&'a Packed], pinned: Option<Timestamp>) -> Self {
         let counters = requests.iter().map(|request| request.keys.len()).sum();
         let mut draft = Draft {
             slots: Vec::with_capacity(counters),
@@ -95,7 +100,7 @@ impl<'a> Call<'a> {
             }
             draft.add(request, &met[from..]);
         }
-        draft.finish(requests, &met, pinned)
+        draft.finish(&met, pinned)
     }
 }
 
@@ -187,12 +192,7 @@ impl<'a> Draft<'a> {
         })
     }
 
-    fn finish(
-        self,
-        requests: &'a [&'a Packed],
-        met: &[Option<usize>],
-        pinned: Option<Timestamp>,
-    ) -> Call<'a> {
+    fn finish(self, met: &[Option<usize>], pinned: Option<Timestamp>) -> Call<'a> {
         // Logs are read in another way, and stand last.
         let log = |slot: &Slot| slot.letter == LOG;
         let logs = self.slots.iter().filter(|slot| log(slot)).count();
@@ -237,15 +237,14 @@ impl<'a> Draft<'a> {
             let bound = MAX as i64 + 1;
             push(&mut arguments, record.hits.clamp(-bound, bound) as f64);
         }
+        let slots = met
+            .iter()
+            .map(|slot| slot.map_or(keys.len(), |slot| places[slot]))
+            .collect();
         Call {
-            requests,
-            slots: met
-                .iter()
-                .map(|slot| slot.map_or(keys.len(), |slot| places[slot]))
-                .collect(),
             keys,
             arguments,
-            letters,
+            layout: Layout { slots, letters },
         }
     }
 }

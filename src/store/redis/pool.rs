@@ -1,23 +1,35 @@
 //! How a server is let in to: who we are, by which encryption, over how many connections. Connects when a connection is
 //! first wanted, not before: a service starts, and says that it is not ready, while its Redis is absent.
 
-use std::{path::PathBuf, time::Duration};
-
-use deadpool_redis::{
-    Connection, Manager, Pool, PoolError, Runtime,
-    redis::{
-        AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _,
-        RedisConnectionInfo, RedisError, aio::MultiplexedConnection, io::tcp::TcpSettings,
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
+
+use deadpool::{
+    Runtime,
+    managed::{self, Hook, Metrics, Object, PoolError, RecycleError, RecycleResult, TimeoutType},
+};
+use redis::{Cmd, RedisError, Value};
+use tokio::time::timeout;
 
 use super::{
     address::{Address, Site},
     config::{Config, ConfigError},
+    dial,
     script::store_error,
-    tls::{Elsewhere, Trust},
+    tls::Trust,
+    wire::Wire,
 };
 use crate::{secret::Secret, store::StoreError};
+
+/// A connection that lay in the pool for longer is asked for a PING before it is trusted with a call: it may be dead
+/// without anybody having said so.
+const FRESH: Duration = Duration::from_millis(100);
 
 /// What all servers of one kind are opened with.
 #[derive(Clone, Debug)]
@@ -28,6 +40,7 @@ pub(super) struct Access {
     size: usize,
     connect_timeout: Duration,
     recycle_timeout: Duration,
+    slot_timeout: Duration,
 }
 
 /// Who we are.
@@ -41,8 +54,8 @@ struct Credentials {
 /// Who we are, as of now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Login {
-    user: Option<String>,
-    password: Option<Secret>,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<Secret>,
 }
 
 impl Credentials {
@@ -91,6 +104,7 @@ impl Access {
             size: config.pool_size,
             connect_timeout: config.connect_timeout,
             recycle_timeout: config.timeout,
+            slot_timeout: config.slot_timeout,
         })
     }
 
@@ -103,6 +117,7 @@ impl Access {
             size: 1,
             connect_timeout: config.connect_timeout,
             recycle_timeout: config.timeout,
+            slot_timeout: config.slot_timeout,
         })
     }
 
@@ -130,81 +145,57 @@ impl Access {
         })
     }
 
-    /// Connections to `address`, at most so many.
-    pub(super) fn pool(&self, address: &Address, login: &Login) -> Result<Pool, StoreError> {
-        let info = self
-            .info(address, login)
-            .map_err(|error| store_error(&error))?;
-        let manager = Manager::new_with_config(info, self.connection(address))
-            .map_err(|error| store_error(&error))?;
-        Pool::builder(manager)
-            .max_size(self.size)
-            // An idle connection that does not answer is dropped for the next, or a new one.
-            .recycle_timeout(Some(self.recycle_timeout))
-            .runtime(Runtime::Tokio1)
-            .build()
-            .map_err(|error| StoreError::Unavailable(error.to_string().into()))
-    }
-
-    /// One connection outside any pool, for a question about where to go.
-    pub(super) async fn dial(
+    /// Connections to `address`, at most so many. Each that is made is counted in `opened`.
+    pub(super) fn pool(
         &self,
         address: &Address,
-    ) -> Result<MultiplexedConnection, StoreError> {
+        login: &Login,
+        opened: &Arc<AtomicU64>,
+    ) -> Result<Pool, StoreError> {
+        let opened = Arc::clone(opened);
+        Pool::builder(Dialler {
+            access: self.clone(),
+            address: address.clone(),
+            login: login.clone(),
+        })
+        .max_size(self.size)
+        .post_create(Hook::sync_fn(move |_, _| {
+            opened.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }))
+        .wait_timeout(Some(self.slot_timeout))
+        // An idle connection that does not answer is dropped for the next, or a new one.
+        .recycle_timeout(Some(self.recycle_timeout))
+        .runtime(Runtime::Tokio1)
+        .build()
+        .map_err(|error| StoreError::Unavailable(error.to_string().into()))
+    }
+
+    /// One connection outside any pool, for a question about where to go, and the answer to that question.
+    pub(super) async fn ask(&self, address: &Address, question: &Cmd) -> Result<Value, StoreError> {
         let login = self.login()?;
-        let open = async {
-            let client = Client::open(self.info(address, &login)?)?;
-            let config = self
-                .connection(address)
-                .set_response_timeout(Some(self.connect_timeout));
-            client
-                .get_multiplexed_async_connection_with_config(&config)
+        let answer = async {
+            let mut wire = self.dial(address, &login).await?;
+            wire.query(question)
                 .await
+                .map_err(|error| store_error(&error))
         };
-        open.await.map_err(|error| store_error(&error))
+        timeout(self.connect_timeout, answer)
+            .await
+            .unwrap_or(Err(StoreError::Timeout))
     }
 
-    fn connection(&self, address: &Address) -> AsyncConnectionConfig {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect_timeout))
-            // A lane times its calls itself, and drops the connection of one that took too long.
-            .set_response_timeout(None);
-        match (address, &self.trust) {
-            (
-                Address::Tcp { host, .. },
-                Some(Trust {
-                    server_name: Some(_),
-                    ..
-                }),
-            ) => config.set_dns_resolver(Elsewhere(host.clone())),
-            _ => config,
-        }
-    }
-
-    fn info(&self, address: &Address, login: &Login) -> Result<ConnectionInfo, RedisError> {
-        let info = match (address, &self.trust) {
-            (Address::Unix(path), _) => {
-                ConnectionAddr::Unix(path.clone()).into_connection_info()?
-            }
-            (Address::Tcp { host, port }, Some(trust)) => trust.connection_info(host, *port)?,
-            (Address::Tcp { host, port }, None) => {
-                ConnectionAddr::Tcp(host.clone(), *port).into_connection_info()?
-            }
+    async fn dial(&self, address: &Address, login: &Login) -> Result<Wire, StoreError> {
+        let open = async {
+            let mut wire = dial::open(address, self.trust.as_ref())
+                .await
+                .map_err(|error| store_error(&RedisError::from(error)))?;
+            dial::greet(&mut wire, login, self.database).await?;
+            Ok(wire)
         };
-        // No greeting beyond what is needed: not every proxy and ACL lets it pass.
-        let mut redis = RedisConnectionInfo::default()
-            .set_db(self.database)
-            .set_skip_set_lib_name();
-        if let Some(user) = &login.user {
-            redis = redis.set_username(user);
-        }
-        if let Some(password) = &login.password {
-            redis = redis.set_password(password.expose());
-        }
-        Ok(info
-            .set_redis_settings(redis)
-            // A batch is one write: nothing is gained by waiting for more.
-            .set_tcp_settings(TcpSettings::default().set_nodelay(true)))
+        timeout(self.connect_timeout, open)
+            .await
+            .unwrap_or(Err(StoreError::Timeout))
     }
 }
 
@@ -227,10 +218,48 @@ fn trust(tls: Option<&super::config::Tls>, site: &Site) -> Result<Option<Trust>,
     }
 }
 
-/// A connection that answered a PING just now, or is new.
-pub(super) async fn checkout(pool: &Pool) -> Result<Connection, StoreError> {
+/// Connections to one server.
+pub(super) type Pool = managed::Pool<Dialler>;
+
+/// One of them. Goes back when it is dropped.
+pub(super) type Pooled = Object<Dialler>;
+
+/// Makes the connections of a pool, and looks at those that come out of it again.
+pub(super) struct Dialler {
+    access: Access,
+    address: Address,
+    login: Login,
+}
+
+impl managed::Manager for Dialler {
+    type Type = Wire;
+    type Error = StoreError;
+
+    async fn create(&self) -> Result<Wire, StoreError> {
+        self.access.dial(&self.address, &self.login).await
+    }
+
+    async fn recycle(&self, wire: &mut Wire, metrics: &Metrics) -> RecycleResult<StoreError> {
+        if !wire.is_settled() || !wire.is_silent() {
+            return Err(RecycleError::message("closed, or in use"));
+        }
+        if metrics.last_used() < FRESH {
+            return Ok(());
+        }
+        let mut ping = Cmd::new();
+        ping.arg("PING");
+        match wire.query(&ping).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(RecycleError::Backend(store_error(&error))),
+        }
+    }
+}
+
+/// A connection that was there a moment ago, or answered a PING just now, or is new.
+pub(super) async fn checkout(pool: &Pool) -> Result<Pooled, StoreError> {
     pool.get().await.map_err(|error| match error {
-        PoolError::Backend(error) => store_error(&error),
+        PoolError::Backend(error) => error,
+        PoolError::Timeout(TimeoutType::Wait) => StoreError::NoConnection,
         PoolError::Timeout(_) => StoreError::Timeout,
         other => StoreError::Unavailable(other.to_string().into()),
     })

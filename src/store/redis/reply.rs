@@ -16,7 +16,7 @@ use crate::{
 };
 
 use super::{
-    pack::{Call, LOG},
+    pack::{LOG, Layout, Packed},
     script::{Answer, Bounce},
 };
 
@@ -28,18 +28,22 @@ const FOREIGN: u8 = b'!';
 /// The longest list that is a log.
 const LONGEST: usize = 10_000;
 
-/// The outcomes of all requests of `call`, in one row.
-pub(super) fn outcomes(call: &Call<'_>, reply: &[u8]) -> Answer {
-    let Some((mut slots, now)) = found(call, reply) else {
+/// The outcomes of all requests of a call, in one row.
+pub(super) fn outcomes<'p>(
+    requests: impl IntoIterator<Item = &'p Packed>,
+    layout: &Layout,
+    reply: &[u8],
+) -> Answer {
+    let Some((mut slots, now)) = found(layout, reply) else {
         let error = StoreError::Refused("a reply that is none".into());
         return Err(Bounce::Failed(error));
     };
     // Of counters whose key is another's.
     slots.push(Slot::foreign());
-    let mut outcomes = Vec::with_capacity(call.slots.len());
-    for request in call.requests {
+    let mut outcomes = Vec::with_capacity(layout.slots.len());
+    for request in requests {
         let from = outcomes.len();
-        let index = &call.slots[from..from + request.charges.len()];
+        let index = &layout.slots[from..from + request.charges.len()];
         let charges = request.charges.iter().copied();
         group::decide(
             charges,
@@ -54,10 +58,10 @@ pub(super) fn outcomes(call: &Call<'_>, reply: &[u8]) -> Answer {
 }
 
 /// What the script found in each slot, and when.
-fn found(call: &Call<'_>, reply: &[u8]) -> Option<(Vec<Slot>, Timestamp)> {
-    let mut slots = Vec::with_capacity(call.letters.len() + 1);
+fn found(layout: &Layout, reply: &[u8]) -> Option<(Vec<Slot>, Timestamp)> {
+    let mut slots = Vec::with_capacity(layout.letters.len() + 1);
     let mut rest = reply;
-    for letter in &call.letters {
+    for letter in &layout.letters {
         let tag = take(&mut rest, 1)?[0];
         slots.push(match tag {
             NONE => Slot::new(None),
@@ -155,7 +159,7 @@ mod tests {
     use crate::{
         algorithm::Quota,
         counter::{Atomicity, Counter, CounterKey, OnFailure, Role},
-        store::redis::pack::Packed,
+        store::redis::pack::{Call, Packed},
     };
 
     fn numbers() -> impl Strategy<Value = u64> {
@@ -237,7 +241,7 @@ mod tests {
                     .for_each(|number| push(&mut reply, number)),
             }
             push(&mut reply, 1_767_571_200_000_000);
-            let outcomes = outcomes(&call, &reply).expect("an answer");
+            let outcomes = outcomes(requests, &call.layout, &reply).expect("an answer");
             prop_assert_eq!(outcomes.len(), 3);
             prop_assert!(outcomes.iter().all(Result::is_ok));
         }
@@ -249,7 +253,7 @@ mod tests {
             let requests = [&packed];
             let call = Call::pack(&requests, None);
             // Or is one, by chance.
-            let _ = outcomes(&call, &bytes);
+            let _ = outcomes(requests, &call.layout, &bytes);
         }
     }
 }

@@ -2,18 +2,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use deadpool_redis::redis::{
-    Cmd, ErrorKind, Pipeline, RedisError, Script as Source, ServerErrorKind, Value,
-    aio::MultiplexedConnection, from_redis_value,
-};
+use redis::{Cmd, ErrorKind, RedisError, Script as Source, ServerErrorKind};
 use tokio::sync::Mutex;
 
-use crate::{algorithm::Outcome, store::StoreError, time::Timestamp};
+use crate::{algorithm::Outcome, store::StoreError};
 
 use super::{
     address::{self, Address},
     pack::{Call, Packed},
-    reply::outcomes,
+    wire::Wire,
 };
 
 /// Driver and algorithms as one text. What is used stands before what uses it.
@@ -31,7 +28,7 @@ const SOURCE: &str = concat!(
 
 /// How often a call is tried again when Redis does not know the script. The second time is for a flush or a failover
 /// between the load and the call.
-const TRIES: usize = 2;
+pub(super) const TRIES: usize = 2;
 
 /// What Redis says to a client too many.
 const MAX_CLIENTS: &str = "max number of clients";
@@ -68,7 +65,7 @@ pub(super) enum Bounce {
 }
 
 impl Bounce {
-    fn of(error: &RedisError) -> Self {
+    pub(super) fn of(error: &RedisError) -> Self {
         let target = error
             .redirect_node()
             .and_then(|(target, _)| address::told(target));
@@ -91,41 +88,6 @@ impl Bounce {
     }
 }
 
-/// Sends the commands of `open` in one write. `replies[i]` answers `open[i]`.
-async fn send(
-    connection: &mut MultiplexedConnection,
-    open: &[usize],
-    groups: &[Group<'_>],
-    commands: &[Cmd],
-) -> Result<Vec<Result<Vec<u8>, RedisError>>, StoreError> {
-    if let [one] = *open
-        && !groups[one].asking
-    {
-        let reply: Result<Vec<u8>, RedisError> = commands[one].query_async(connection).await;
-        return match reply {
-            Err(error) if error.code().is_none() => Err(store_error(&error)),
-            reply => Ok(vec![reply]),
-        };
-    }
-    let mut pipeline = Pipeline::with_capacity(open.len() * 2);
-    pipeline.ignore_errors();
-    for &index in open {
-        if groups[index].asking {
-            pipeline.cmd("ASKING").ignore();
-        }
-        pipeline.add_command(commands[index].clone());
-    }
-    let replies: Result<Vec<Result<Value, RedisError>>, RedisError> =
-        pipeline.query_async(connection).await;
-    replies
-        .map_err(|error| store_error(&error))?
-        .into_iter()
-        .map(|reply| {
-            Ok(reply.and_then(|reply| from_redis_value::<Vec<u8>>(reply).map_err(Into::into)))
-        })
-        .collect()
-}
-
 impl Script {
     pub(super) fn new() -> Self {
         Self {
@@ -140,50 +102,8 @@ impl Script {
         self.loads.load(Ordering::Relaxed)
     }
 
-    /// Decides `groups` in one round trip, a script call for each. `answers[i]` answers `groups[i]`.
-    ///
-    /// # Errors
-    /// What failed the round trip as a whole: whether it was counted is not known.
-    pub(super) async fn call(
-        &self,
-        connection: &mut MultiplexedConnection,
-        groups: &[Group<'_>],
-        pinned: Option<Timestamp>,
-    ) -> Result<Vec<Answer>, StoreError> {
-        let calls: Vec<Call<'_>> = groups
-            .iter()
-            .map(|group| Call::pack(&group.requests, pinned))
-            .collect();
-        let commands: Vec<Cmd> = calls.iter().map(|call| self.command(call)).collect();
-        let mut answers: Vec<Option<Answer>> = groups.iter().map(|_| None).collect();
-        let mut tries = 0;
-        loop {
-            let seen = self.loads();
-            let open: Vec<usize> = (0..groups.len())
-                .filter(|index| answers[*index].is_none())
-                .collect();
-            let replies = send(connection, &open, groups, &commands).await?;
-            let mut unknown = false;
-            for (index, reply) in open.into_iter().zip(replies) {
-                answers[index] = match reply {
-                    // Nothing was done, so it may be done again.
-                    Err(error) if is_unknown(&error) && tries < TRIES => {
-                        unknown = true;
-                        None
-                    }
-                    Err(error) => Some(Err(Bounce::of(&error))),
-                    Ok(reply) => Some(outcomes(&calls[index], &reply)),
-                };
-            }
-            if !unknown {
-                return Ok(answers.into_iter().flatten().collect());
-            }
-            self.load(connection, seen).await?;
-            tries += 1;
-        }
-    }
-
-    fn command(&self, call: &Call<'_>) -> Cmd {
+    /// The script call that decides a group.
+    pub(super) fn command(&self, call: &Call<'_>) -> Cmd {
         // 20 bytes of framing an argument, and of each key what it is long.
         let length: usize = call.keys.iter().map(|key| key.len() + 20).sum();
         let mut command =
@@ -197,25 +117,17 @@ impl Script {
     }
 
     /// Puts the script there before the first call asks for it.
-    pub(super) async fn put(
-        &self,
-        connection: &mut MultiplexedConnection,
-    ) -> Result<(), StoreError> {
-        self.load(connection, self.loads()).await
+    pub(super) async fn put(&self, wire: &mut Wire) -> Result<(), RedisError> {
+        self.load(wire, self.loads()).await
     }
 
     /// Loads the script unless somebody has since `seen`.
-    async fn load(
-        &self,
-        connection: &mut MultiplexedConnection,
-        seen: u64,
-    ) -> Result<(), StoreError> {
+    pub(super) async fn load(&self, wire: &mut Wire, seen: u64) -> Result<(), RedisError> {
         let _one = self.loading.lock().await;
         if self.loads() == seen {
             let mut command = Cmd::new();
             command.arg("SCRIPT").arg("LOAD").arg(SOURCE);
-            let loaded: Result<(), RedisError> = command.query_async(connection).await;
-            loaded.map_err(|error| store_error(&error))?;
+            wire.query(&command).await?;
             self.loads.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
@@ -245,6 +157,6 @@ pub(super) fn store_error(error: &RedisError) -> StoreError {
     }
 }
 
-fn is_unknown(error: &RedisError) -> bool {
+pub(super) fn is_unknown(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }

@@ -1,6 +1,6 @@
 //! Asks the sentinels where the primary is.
 
-use deadpool_redis::redis::{Cmd, RedisError};
+use redis::{Cmd, from_redis_value};
 
 use super::{
     address::{Address, Site},
@@ -49,20 +49,19 @@ impl Sentinels {
     }
 
     async fn ask(&self, address: &Address, access: &Access) -> Result<Address, StoreError> {
-        let mut connection = access.dial(address).await?;
         let mut command = Cmd::new();
         command
             .arg("SENTINEL")
             .arg("get-master-addr-by-name")
             .arg(&self.primary);
-        let answer: Result<Option<(String, u16)>, RedisError> =
-            command.query_async(&mut connection).await;
-        match answer {
-            Ok(Some((host, port))) => Ok(Address::Tcp { host, port }),
-            Ok(None) => Err(StoreError::Unavailable(
+        let answer = access.ask(address, &command).await?;
+        let primary: Option<(String, u16)> =
+            from_redis_value(answer).map_err(|error| store_error(&error.into()))?;
+        match primary {
+            Some((host, port)) => Ok(Address::Tcp { host, port }),
+            None => Err(StoreError::Unavailable(
                 "the sentinels know no primary of that name".into(),
             )),
-            Err(error) => Err(store_error(&error)),
         }
     }
 }

@@ -1,19 +1,23 @@
 //! Certificates and keys, read and checked once at the start: a wrong file is told then, by its name.
 
 use std::{
-    net::SocketAddr,
+    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use deadpool_redis::redis::{
-    Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisError,
-    RedisFuture, TlsCertificates, io::AsyncDNSResolver,
-};
 use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::{CryptoProvider, ring},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject as _},
+    sign::{CertifiedKey, SingleCertAndKey},
 };
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::config::{ConfigError, Hostname, Tls, TlsPart};
 
@@ -28,84 +32,133 @@ const BUNDLES: &[&str] = &[
 /// A [`Tls`] with its files read.
 #[derive(Clone, Debug)]
 pub(super) struct Trust {
-    certificates: TlsCertificates,
-    hostname: Hostname,
-    pub(super) server_name: Option<Arc<str>>,
+    config: Arc<ClientConfig>,
+    server_name: Option<Arc<str>>,
 }
 
 impl Trust {
     /// Reads the files; else everything that is wrong with them, which is something.
     pub(super) fn read(tls: &Tls) -> Result<Self, Vec<ConfigError>> {
-        // The first provider stays: another one is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let root_cert = match &tls.ca {
-            Some(path) => bundle(path).map(Some).map_err(|error| vec![error]),
-            // Without one the library's own list of authorities holds.
-            None => Ok(system_bundle()),
-        };
-        let client_tls = match &tls.client {
-            Some((certificate, key)) => pair(certificate, key).map(Some),
+        let provider = Arc::new(ring::default_provider());
+        let client = match &tls.client {
+            Some((certificate, key)) => pair(certificate, key, &provider).map(Some),
             None => Ok(None),
         };
-        let (root_cert, client_tls) = match (root_cert, client_tls) {
-            (Ok(root_cert), Ok(client_tls)) => (root_cert, client_tls),
-            (roots, client) => {
-                let wrong = [roots.err(), client.err()];
-                return Err(wrong.into_iter().flatten().flatten().collect());
+        let verifier = verifier(tls, Arc::clone(&provider));
+        let (verifier, client) = match (verifier, client) {
+            (Ok(verifier), Ok(client)) => (verifier, client),
+            (verifier, client) => {
+                let mut wrong: Vec<_> = verifier.err().into_iter().collect();
+                wrong.extend(client.err().unwrap_or_default());
+                return Err(wrong);
             }
         };
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("the provider has the suites of the default versions")
+            .dangerous()
+            .with_custom_certificate_verifier(verifier);
+        let config = match client {
+            Some(client) => builder.with_client_cert_resolver(client),
+            None => builder.with_no_client_auth(),
+        };
         Ok(Self {
-            certificates: TlsCertificates {
-                client_tls,
-                root_cert,
-            },
-            hostname: tls.hostname,
+            config: Arc::new(config),
             server_name: tls.server_name.as_deref().map(Arc::from),
         })
     }
 
-    /// What to connect to for `host:port`. With a server name the name takes the host's place, and
-    /// [`Elsewhere`] says where that is.
-    pub(super) fn connection_info(
+    /// Shakes hands with the server at `host`.
+    pub(super) async fn shake_hands(
         &self,
         host: &str,
-        port: u16,
-    ) -> Result<ConnectionInfo, RedisError> {
-        let plain = ConnectionAddr::TcpTls {
-            host: self.server_name.as_deref().unwrap_or(host).to_owned(),
-            port,
-            insecure: false,
-            tls_params: None,
-        };
-        let client =
-            Client::build_with_tls(plain.into_connection_info()?, self.certificates.clone())?;
-        let info = client.get_connection_info().clone();
-        let mut address = info.addr().clone();
-        address.set_danger_accept_invalid_hostnames(self.hostname == Hostname::Ignored);
-        Ok(info.set_addr(address))
+        socket: TcpStream,
+    ) -> io::Result<TlsStream<TcpStream>> {
+        let name = self.server_name.as_deref().unwrap_or(host).to_owned();
+        let name = ServerName::try_from(name).map_err(io::Error::other)?;
+        let connector = TlsConnector::from(Arc::clone(&self.config));
+        connector.connect(name, socket).await
     }
 }
 
-/// Finds every name at one host: the name asked for is the certificate's, not the network's.
-pub(super) struct Elsewhere(pub(super) String);
+/// Checks a server's certificate, with or without its name.
+fn verifier(
+    tls: &Tls,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ServerCertVerifier>, ConfigError> {
+    let roots = match &tls.ca {
+        Some(path) => bundle(path)?,
+        None => system_bundle().unwrap_or_else(|| RootCertStore {
+            roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
+        }),
+    };
+    let checked = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .map_err(|error| {
+            let path = tls.ca.as_deref().unwrap_or(Path::new("the system's"));
+            wrong(path, TlsPart::Authorities, error)
+        })?;
+    Ok(match tls.hostname {
+        Hostname::Checked => checked,
+        Hostname::Ignored => Arc::new(AnyName(checked)),
+    })
+}
 
-impl AsyncDNSResolver for Elsewhere {
-    fn resolve<'a, 'b: 'a>(
-        &'a self,
-        _: &'b str,
-        port: u16,
-    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
-        Box::pin(async move {
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((self.0.as_str(), port))
-                .await
-                .map_err(RedisError::from)?
-                .collect();
-            Ok(Box::new(found.into_iter()) as Box<dyn Iterator<Item = SocketAddr> + Send>)
-        })
+/// Checks all of a certificate but whose it is. The name is the last thing that is held against a certificate whose
+/// chain is sound.
+#[derive(Debug)]
+struct AnyName(Arc<WebPkiServerVerifier>);
+
+impl ServerCertVerifier for AnyName {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match self
+            .0
+            .verify_server_cert(certificate, chain, name, ocsp, now)
+        {
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0
+            .verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0
+            .verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
     }
 }
 
-fn pair(certificate: &Path, key: &Path) -> Result<ClientTlsConfig, Vec<ConfigError>> {
+fn pair(
+    certificate: &Path,
+    key: &Path,
+    provider: &CryptoProvider,
+) -> Result<Arc<SingleCertAndKey>, Vec<ConfigError>> {
     let chain = file(certificate, TlsPart::Certificate).and_then(|text| {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&text)
             .collect::<Result<_, _>>()
@@ -114,57 +167,47 @@ fn pair(certificate: &Path, key: &Path) -> Result<ClientTlsConfig, Vec<ConfigErr
             let reason = "holds no certificate";
             return Err(wrong(certificate, TlsPart::Certificate, reason));
         }
-        Ok((text, chain))
+        Ok(chain)
     });
     let private = file(key, TlsPart::Key).and_then(|text| {
-        let private = PrivateKeyDer::from_pem_slice(&text)
-            .map_err(|error| wrong(key, TlsPart::Key, error))?;
-        Ok((text, private))
+        PrivateKeyDer::from_pem_slice(&text).map_err(|error| wrong(key, TlsPart::Key, error))
     });
-    let ((client_cert, chain), (client_key, private)) = match (chain, private) {
+    let (chain, private) = match (chain, private) {
         (Ok(chain), Ok(private)) => (chain, private),
         (chain, private) => {
             return Err([chain.err(), private.err()].into_iter().flatten().collect());
         }
     };
-    ClientConfig::builder()
-        .with_root_certificates(RootCertStore::empty())
-        .with_client_auth_cert(chain, private)
-        .map_err(|error| vec![wrong(key, TlsPart::Key, error)])?;
-    Ok(ClientTlsConfig {
-        client_cert,
-        client_key,
-    })
+    CertifiedKey::from_der(chain, private, provider)
+        .map(|pair| Arc::new(SingleCertAndKey::from(pair)))
+        .map_err(|error| vec![wrong(key, TlsPart::Key, error)])
 }
 
-fn bundle(path: &Path) -> Result<Vec<u8>, ConfigError> {
+fn bundle(path: &Path) -> Result<RootCertStore, ConfigError> {
     let text = file(path, TlsPart::Authorities)?;
-    authorities(&text).map_err(|reason| wrong(path, TlsPart::Authorities, reason))?;
-    Ok(text)
+    authorities(&text).map_err(|reason| wrong(path, TlsPart::Authorities, reason))
 }
 
-fn authorities(text: &[u8]) -> Result<(), String> {
-    let mut found = 0;
+fn authorities(text: &[u8]) -> Result<RootCertStore, String> {
     let mut store = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(text) {
         store
             .add(certificate.map_err(|error| error.to_string())?)
             .map_err(|error| error.to_string())?;
-        found += 1;
     }
-    if found == 0 {
+    if store.is_empty() {
         return Err("holds no certificate".to_owned());
     }
-    Ok(())
+    Ok(store)
 }
 
-fn system_bundle() -> Option<Vec<u8>> {
+fn system_bundle() -> Option<RootCertStore> {
     let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
     named
         .into_iter()
         .chain(BUNDLES.iter().map(PathBuf::from))
         .filter_map(|path| std::fs::read(path).ok())
-        .find(|text| authorities(text).is_ok())
+        .find_map(|text| authorities(&text).ok())
 }
 
 fn file(path: &Path, part: TlsPart) -> Result<Vec<u8>, ConfigError> {

@@ -14,7 +14,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, header::CONTENT_TYPE};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
-use opentelemetry_http::{HttpClient, hyper::HyperClient};
+use opentelemetry_http::HttpClient;
+use opentelemetry_http::hyper::HyperClient;
 use opentelemetry_proto::{
     tonic::{
         collector::metrics::v1::{

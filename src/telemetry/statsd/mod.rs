@@ -178,9 +178,7 @@ impl Room {
     }
 
     fn gauges(&self) -> Vec<Entry> {
-        self.metrics
-            .sources
-            .gauges()
+        exposition::gauges(&self.metrics)
             .into_iter()
             .filter_map(|(name, now)| self.entry(&name, Value::Gauge(now)))
             .collect()

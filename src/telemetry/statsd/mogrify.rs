@@ -113,7 +113,7 @@ impl Mogrifier {
         let mut told = |variable, reason: String| wrong.push(MogrifierError { variable, reason });
         let pattern = pattern.and_then(|pattern| {
             Regex::new(&pattern)
-                .map_err(|error| told(pattern_name, error.to_string()))
+                .map_err(|error| told(pattern_name, one_line(&error)))
                 .ok()
         });
         let tags = args::pairs(&tags.unwrap_or_default())
@@ -125,6 +125,14 @@ impl Mogrifier {
             tags: tags?.0.into_iter().collect(),
         })
     }
+}
+
+/// What is wrong with a pattern, without the picture of where.
+fn one_line(error: &regex::Error) -> String {
+    let text = error.to_string();
+    let last = text.lines().next_back().unwrap_or_default();
+    let reason = last.strip_prefix("error: ").unwrap_or(last);
+    format!("is no regular expression: {reason}")
 }
 
 /// The template with each `$N` replaced by that group. A group that fits nothing, or is none, is empty.

@@ -56,6 +56,19 @@ impl Port {
         })
     }
 
+    /// A sentinel that speaks TLS only, and asks a certificate of everybody. To the primary it need not get through.
+    pub(crate) fn encrypted_sentinel(primary: u16, more: &str) -> Self {
+        Self::start_as("redis-sentinel", &[], |directory, port| {
+            let config = directory.join("sentinel.conf");
+            let text = format!(
+                "port 0\ntls-port {port}\ntls-auth-clients yes\n{more}\n\
+                 sentinel monitor main 127.0.0.1 {primary} 1\n"
+            );
+            std::fs::write(&config, text).expect("the configuration is written");
+            vec![config.display().to_string()]
+        })
+    }
+
     fn start_as(
         binary: &str,
         arguments: &[&str],
@@ -160,23 +173,18 @@ impl Drop for Port {
 /// Three primaries.
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Port>,
+    node_timeout: &'static str,
 }
 
 impl Cluster {
+    /// One whose nodes wait for each other.
     pub(crate) fn start() -> Self {
-        let nodes: Vec<Port> = (0..3)
-            .map(|_| {
-                Port::start(&[
-                    "--cluster-enabled",
-                    "yes",
-                    "--cluster-node-timeout",
-                    "60000",
-                    // The bus's own port has to be a legal one, and free.
-                    "--cluster-port",
-                    &free_port().to_string(),
-                ])
-            })
-            .collect();
+        Self::with_node_timeout("60000")
+    }
+
+    /// One whose nodes take each other for dead after so many milliseconds.
+    pub(crate) fn with_node_timeout(node_timeout: &'static str) -> Self {
+        let nodes: Vec<Port> = (0..3).map(|_| Self::node(node_timeout)).collect();
         for (index, node) in nodes.iter().enumerate() {
             let (from, to) = (index * 16_384 / 3, (index + 1) * 16_384 / 3 - 1);
             node.run(&format!("CLUSTER ADDSLOTSRANGE {from} {to}"));
@@ -186,13 +194,48 @@ impl Cluster {
             let bus: Vec<String> = other.ask("CONFIG GET cluster-port").expect("CONFIG GET");
             nodes[0].run(&format!("CLUSTER MEET 127.0.0.1 {} {}", other.port, bus[1]));
         }
-        let cluster = Self { nodes };
+        let cluster = Self {
+            nodes,
+            node_timeout,
+        };
         let started = Instant::now();
         while !cluster.is_whole() {
             assert!(started.elapsed() < PATIENCE, "the cluster does not form");
             std::thread::sleep(Duration::from_millis(20));
         }
         cluster
+    }
+
+    fn node(node_timeout: &str) -> Port {
+        Port::start(&[
+            "--cluster-enabled",
+            "yes",
+            "--cluster-node-timeout",
+            node_timeout,
+            // The bus's own port has to be a legal one, and free.
+            "--cluster-port",
+            &free_port().to_string(),
+        ])
+    }
+
+    /// Adds a replica of a primary.
+    pub(crate) fn add_replica(&mut self, of: usize) {
+        let replica = Self::node(self.node_timeout);
+        let bus: Vec<String> = replica.ask("CONFIG GET cluster-port").expect("CONFIG GET");
+        self.nodes[0].run(&format!(
+            "CLUSTER MEET 127.0.0.1 {} {}",
+            replica.port, bus[1]
+        ));
+        let started = Instant::now();
+        // It has to know the primary first.
+        while replica
+            .ask::<()>(&format!("CLUSTER REPLICATE {}", self.id(of)))
+            .is_err()
+        {
+            assert!(started.elapsed() < PATIENCE, "the replica meets nobody");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.nodes.push(replica);
     }
 
     fn is_whole(&self) -> bool {

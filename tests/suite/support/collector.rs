@@ -1,7 +1,7 @@
 //! A collector of traces and metrics, over gRPC and over HTTP, in clear text and over TLS.
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::{Arc, Mutex},
 };
 
@@ -47,16 +47,24 @@ struct Received {
     headers: Vec<HeaderMap>,
 }
 
+/// A free port of this machine.
+const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
 impl Collector {
     pub(crate) async fn grpc() -> (Self, SocketAddr) {
-        let (collector, listener, address) = bound().await;
+        let (collector, listener, address) = bound(ANY).await;
         let router = collector.services(tonic::transport::Server::builder());
         tokio::spawn(router.serve_with_incoming(TcpIncoming::from(listener)));
         (collector, address)
     }
 
     pub(crate) async fn http() -> (Self, SocketAddr) {
-        let (collector, listener, address) = bound().await;
+        Self::http_at(ANY).await
+    }
+
+    /// The same at this address.
+    pub(crate) async fn http_at(at: SocketAddr) -> (Self, SocketAddr) {
+        let (collector, listener, address) = bound(at).await;
         let app = collector.paths();
         tokio::spawn(async move { axum::serve(listener, app).await });
         (collector, address)
@@ -64,7 +72,7 @@ impl Collector {
 
     /// Over TLS, for clients that `pki` vouches for only.
     pub(crate) async fn grpc_over_tls(pki: &Pki) -> (Self, SocketAddr) {
-        let (collector, listener, address) = bound().await;
+        let (collector, listener, address) = bound(ANY).await;
         let read = |name: &str| std::fs::read(pki.file(name)).expect("a file of the authority");
         let tls = ServerTlsConfig::new()
             .identity(Identity::from_pem(read("server.crt"), read("server.key")))
@@ -77,7 +85,7 @@ impl Collector {
 
     /// The same over HTTP/1.1.
     pub(crate) async fn http_over_tls(pki: &Pki) -> (Self, SocketAddr) {
-        let (collector, listener, address) = bound().await;
+        let (collector, listener, address) = bound(ANY).await;
         let app = collector.paths();
         let mut config = ServerConfig::clone(&pki.server());
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -173,8 +181,8 @@ pub(crate) fn attribute(attributes: &[KeyValue], name: &str) -> Option<String> {
     }
 }
 
-async fn bound() -> (Collector, TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+async fn bound(at: SocketAddr) -> (Collector, TcpListener, SocketAddr) {
+    let listener = TcpListener::bind(at).await.expect("a free port");
     let address = listener
         .local_addr()
         .expect("a bound socket has an address");

@@ -3,6 +3,7 @@
 pub(crate) mod certificates;
 pub(crate) mod cluster;
 pub(crate) mod collector;
+pub(crate) mod container;
 pub(crate) mod envoy;
 pub(crate) mod faults;
 pub(crate) mod h2;

@@ -39,10 +39,17 @@ impl Process {
 
     /// The same under another name of the binary.
     pub(crate) fn start_as(binary: &str, args: &[&str], env: &[(&str, &str)]) -> Self {
-        let mut child = Command::new(binary)
+        let mut all = free_ports();
+        all.extend(env.iter().copied());
+        let all: Vec<_> = all.into_iter().collect();
+        Self::start_bare(binary, args, &all)
+    }
+
+    /// Starts a command that becomes the binary, with nothing in its environment but `env`.
+    pub(crate) fn start_bare(command: &str, args: &[&str], env: &[(&str, &str)]) -> Self {
+        let mut child = Command::new(command)
             .args(args)
             .env_clear()
-            .envs(free_ports())
             .envs(env.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())

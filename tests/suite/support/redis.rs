@@ -45,6 +45,26 @@ impl RedisServer {
         }
     }
 
+    /// Has it listen there too; port 0 is a free one of the loopback.
+    pub(crate) fn open_at(&self, at: std::net::SocketAddr) -> std::net::SocketAddr {
+        if at.port() == 0 {
+            return ([127, 0, 0, 1], self.open_port()).into();
+        }
+        let mut connection = self.connection();
+        for (name, value) in [
+            ("protected-mode", "no".to_owned()),
+            ("bind", at.ip().to_string()),
+            ("port", at.port().to_string()),
+        ] {
+            let mut command = redis::cmd("CONFIG");
+            command.arg("SET").arg(name).arg(value);
+            command
+                .query::<()>(&mut connection)
+                .expect("the address is there and free");
+        }
+        at
+    }
+
     /// The path of its Unix socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.directory.path().join("redis.sock")

@@ -9,7 +9,7 @@ use palang::{
         Memory, Redis, Store, StoreError, memory,
         redis::{Config, Lane, SocketType},
     },
-    time::{Clock, Timestamp},
+    time::{Clock, Deadline, Timestamp},
 };
 
 use super::redis::RedisServer;
@@ -30,14 +30,15 @@ pub(crate) enum AnyStore {
 }
 
 impl Store for AnyStore {
-    async fn take(
+    async fn take_by(
         &self,
         counters: &[Counter],
         atomicity: Atomicity,
+        deadline: Deadline,
     ) -> Vec<Result<Outcome, StoreError>> {
         match self {
-            Self::Memory(memory) => memory.take(counters, atomicity).await,
-            Self::Redis(lane) => lane.take(counters, atomicity).await,
+            Self::Memory(memory) => memory.take_by(counters, atomicity, deadline).await,
+            Self::Redis(lane) => lane.take_by(counters, atomicity, deadline).await,
         }
     }
 
@@ -120,6 +121,7 @@ pub(crate) fn config(server: &RedisServer) -> Config {
         url: server.url(),
         socket_type: SocketType::Unix,
         timeout: Duration::from_secs(10),
+        slot_timeout: Duration::from_secs(10),
         ..Config::default()
     }
 }

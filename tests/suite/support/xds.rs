@@ -112,7 +112,16 @@ impl ControlPlane {
 
     /// The same, with a behaviour and TLS.
     pub(crate) fn start_with(after_push: AfterPush, tls: Option<Arc<ServerConfig>>) -> Self {
-        let listener = StdListener::bind("127.0.0.1:0").expect("a free port");
+        Self::start_at(([127, 0, 0, 1], 0).into(), after_push, tls)
+    }
+
+    /// The same at this address.
+    pub(crate) fn start_at(
+        at: SocketAddr,
+        after_push: AfterPush,
+        tls: Option<Arc<ServerConfig>>,
+    ) -> Self {
+        let listener = StdListener::bind(at).expect("a free port");
         listener.set_nonblocking(true).expect("can be set");
         let mut plane = Self {
             listener,

@@ -16,6 +16,8 @@ mod connect;
 mod resource;
 mod status;
 mod stream;
+mod values;
+mod words;
 
 use std::{io, sync::Arc, thread, time::Duration};
 
@@ -25,10 +27,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 pub use self::{
-    args::{Args, HeadersError, Pairs},
+    args::Args,
     backoff::Backoff,
     connect::{Server, Tls},
     status::Status,
+    values::{HeadersError, Pairs},
 };
 use super::Reload;
 use crate::rules::compile;

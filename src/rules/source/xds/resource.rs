@@ -95,6 +95,7 @@ pub(super) fn fault(place: String, message: String) -> Mistake {
         },
         rule: "".into(),
         message: message.into(),
+        untold: 0,
     }
 }
 

@@ -19,8 +19,8 @@ use tracing::{debug, error, info, warn};
 use super::{
     Options, Status,
     backoff::Attempts,
-    connect::chain,
     resource::{TYPE_URL, World, fault},
+    words::{describe, told},
 };
 use crate::{
     proto::{
@@ -34,7 +34,7 @@ use crate::{
         google::rpc,
     },
     rules::{
-        CompileError,
+        CompileError, Mistake,
         source::{Loaded, Reload},
     },
     time::Clock,
@@ -43,10 +43,6 @@ use crate::{
 /// A server that refuses our certificate says so only after our side of the handshake is done, and one that has nothing
 /// to send yet may say nothing at all: a call that lives this long is taken for a stream.
 const GRACE: Duration = Duration::from_millis(500);
-
-/// Most mistakes told to the control plane, and most bytes.
-const MAX_TOLD: usize = 20;
-const MAX_TOLD_BYTES: usize = 16 << 10;
 
 pub(super) struct Room<F> {
     options: Options,
@@ -306,7 +302,7 @@ impl<F: FnMut(Reload)> Room<F> {
                     }
                     error!(
                         version,
-                        mistakes = failed.mistakes.len(),
+                        mistakes = Mistake::count(&failed.mistakes),
                         "rules of the control plane refused, what was in force stays in force"
                     );
                     (self.on_change)(Reload::Failed(failed));
@@ -359,46 +355,4 @@ impl Session {
         self.refusals.reset();
         Duration::ZERO
     }
-}
-
-/// The mistakes as the control plane gets them: as many as fit.
-fn told(failed: &CompileError) -> String {
-    let mut text = String::new();
-    for (number, mistake) in failed.mistakes.iter().enumerate() {
-        let line = mistake.to_string();
-        if number == MAX_TOLD || (number > 0 && text.len() + line.len() > MAX_TOLD_BYTES) {
-            text.push_str(&format!("; and {} more", failed.mistakes.len() - number));
-            break;
-        }
-        if number > 0 {
-            text.push_str("; ");
-        }
-        text.push_str(&line);
-    }
-    if text.len() > MAX_TOLD_BYTES {
-        text.truncate(text.floor_char_boundary(MAX_TOLD_BYTES));
-    }
-    text
-}
-
-fn describe(status: &GrpcStatus, max_message_bytes: usize) -> String {
-    if status.code() == Code::OutOfRange {
-        return format!(
-            "a push is above {max_message_bytes} bytes, raise XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES: {}",
-            status.message()
-        );
-    }
-    // The message is the server's: it must not break the line.
-    let message: String = status.message().escape_debug().take(500).collect();
-    let mut text = format!("{:?}", status.code());
-    for part in [
-        message,
-        std::error::Error::source(status).map_or_else(String::new, chain),
-    ] {
-        if !part.is_empty() {
-            text.push_str(": ");
-            text.push_str(&part);
-        }
-    }
-    text
 }
