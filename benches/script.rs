@@ -178,7 +178,6 @@ fn main() -> anyhow::Result<()> {
             ..Config::default()
         })?;
         let lane = redis.lane();
-        lane.ping().await?;
         for case in cases() {
             let before = redis.figures().calls;
             let call = case.measure(&lane, &server, time).await?;

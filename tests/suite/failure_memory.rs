@@ -52,7 +52,7 @@ fn strange(number: u64) -> RateLimitRequest {
         }
     });
     RateLimitRequest {
-        domain: if number % 10 == 0 {
+        domain: if number.is_multiple_of(10) {
             format!("d{number}")
         } else {
             "d".to_owned()

@@ -55,12 +55,12 @@ async fn a_connection_closed_while_idle_fails_no_call() {
     let lane = redis.lane();
     let mut connection = server.connection();
     let mut closed = 0;
-    for round in 1..=300 {
+    for round in 1..=300_u64 {
         let outcome = one(&lane, counter("idle", yearly(), 1)).await;
         assert_eq!(outcome.map(|outcome| outcome.used), Ok(round));
         // Half of the time the lane has not been told yet: this thread does not yield in between.
         closed += close_all(&mut connection);
-        if round % 2 == 0 {
+        if round.is_multiple_of(2) {
             tokio::task::yield_now().await;
         }
     }

@@ -77,7 +77,7 @@ impl Pushing {
     ) -> Result<Self, NotStarted> {
         let collector = args.of_metrics(protocol);
         let line = match collector.protocol() {
-            Protocol::Http => Line::Http(collector.http()?, collector.header_map()?),
+            Protocol::Http => Line::Http(Box::new(collector.http()?), collector.header_map()?),
             Protocol::Grpc => {
                 let client = MetricsServiceClient::new(collector.channel()?);
                 Line::Grpc(client, collector.metadata()?)
@@ -114,7 +114,7 @@ impl Pushing {
 }
 
 enum Line {
-    Http(HyperClient<HttpsConnector<HttpConnector>>, HeaderMap),
+    Http(Box<HyperClient<HttpsConnector<HttpConnector>>>, HeaderMap),
     Grpc(MetricsServiceClient<Channel>, MetadataMap),
 }
 
