@@ -14,6 +14,7 @@ use super::{
     series::{NAMES, Sums},
     store,
 };
+use crate::shown::Escaped;
 
 /// What each of [`NAMES`] counts.
 const HELP: [&str; NAMES.len()] = [
@@ -192,7 +193,8 @@ pub(super) fn stats(metrics: &Metrics) -> String {
     let mut text = String::new();
     for (name, value) in counters(metrics) {
         // A name is part of a line: what would end it early is shown, not written.
-        let _ = writeln!(text, "{}: {value}", name.replace(['\n', '\r'], "_"));
+        let name = name.replace(['\n', '\r'], "_");
+        let _ = writeln!(text, "{}: {value}", Escaped(&name));
     }
     text
 }

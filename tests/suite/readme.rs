@@ -1,7 +1,7 @@
 //! The README's way from a metric to the reason for one refused call: its five commands, word for word, each of which
 //! names the same rule.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::Path};
+use std::{collections::BTreeMap, net::SocketAddr, path::Path, process::Command};
 
 use axum::{
     Router,
@@ -10,7 +10,7 @@ use axum::{
 };
 use palang::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, process::Command};
+use tokio::net::TcpListener;
 
 use crate::{
     debug_port::request,
@@ -115,12 +115,13 @@ async fn five_commands_lead_from_the_metric_to_the_reason() {
         script.push_str(&command);
         script.push_str("\necho =====\n");
     }
-    let output = Command::new("sh")
-        .args(["-c", &script])
-        .current_dir(home.path())
-        .output()
-        .await
-        .expect("sh runs");
+    let at = home.path().to_owned();
+    let shell = move || {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).current_dir(at).output()
+    };
+    let output = tokio::task::spawn_blocking(shell).await;
+    let output = output.expect("no panic").expect("sh runs");
     let said = String::from_utf8(output.stdout).expect("text");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}\n{errors}");
