@@ -1,43 +1,39 @@
 //! Which keys are refused and asked most, at a fixed size: a space-saving sketch (Metwally, Agrawal and El Abbadi,
-//! 2005). It keeps `k` keys with a count each; a key that is not kept takes the place of the one with the least count,
-//! and goes on from that count. So every key with more than a `k`th of all hits is kept, and a count is too high by at
-//! most the `error` beside it, never too low.
+//! 2005) with a filter before it (Homem and Carvalho, 2010). It keeps `k` keys with a count each. Keys that are not kept
+//! are counted in cells, many of them in each; one whose cell has reached the least count that is kept takes the place
+//! of that count's key, and goes on from the cell's. So every key with more than a `k`th of all hits is kept, a count is
+//! too high by at most the `error` beside it, never too low, and among very many keys with few hits each the places
+//! seldom change hands.
 //!
 //! Each worker adds to sketches of its own, so that their memory stays in its core's cache and their lock is free; they
 //! are put together when somebody looks. A sketch is split in parts of a few keys by the key's hash, which are searched
 //! from end to end: that is less work than to keep an order. Counts are halved each minute: what is shown is who asks
 //! now, not who asked last week.
 
+mod sketch;
+
 use std::{
     cell::Cell,
     collections::HashMap,
     hash::BuildHasher as _,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc, PoisonError, RwLock,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
 use hashbrown::DefaultHashBuilder;
 
-use crate::{
-    counter::CounterKey,
-    request::Entry,
-    shown,
-    time::{SECOND, Timestamp},
-};
+use crate::time::Timestamp;
+
+pub(super) use sketch::Ask;
+use sketch::{Counts, Part, Sketch, lock};
 
 /// Most domains that have sketches.
 const DOMAINS: usize = 100;
 
 /// Most sketches of one domain; beyond that workers share them.
 const SHARDS: usize = 8;
-
-/// Most keys of one part of a sketch, about.
-const PART: usize = 16;
-
-/// Time after which counts are halved, microseconds.
-const HALF_LIFE: u64 = 60 * SECOND;
 
 /// The sketches of all domains.
 #[derive(Debug)]
@@ -77,17 +73,6 @@ pub struct Listed {
     pub refused: Vec<Offender>,
     /// By hits asked for.
     pub asked: Vec<Offender>,
-}
-
-/// A decision, as the sketches see it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ask<'a> {
-    pub(super) key: &'a CounterKey,
-    pub(super) rule: &'a str,
-    pub(super) entries: &'a [Entry],
-    pub(super) hits: u64,
-    pub(super) is_refused: bool,
-    pub(super) now: Timestamp,
 }
 
 impl Top {
@@ -205,127 +190,11 @@ fn shard() -> usize {
     })
 }
 
-#[derive(Debug)]
-struct Sketch(Box<[Mutex<Part>]>);
-
-/// What belongs to some of the keys. On cache lines of its own: its neighbours may be another worker's.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Part {
-    asked: Counts,
-    refused: Counts,
-    halved: u64,
-}
-
-/// Some keys and their counts, in three lists of the same length: what is searched lies close together.
-#[derive(Debug)]
-struct Counts {
-    hashes: Vec<u64>,
-    hits: Vec<u64>,
-    kept: Vec<Kept>,
-    most: usize,
-}
-
-#[derive(Debug)]
-struct Kept {
-    error: u64,
-    key: String,
-    rule: String,
-}
-
-impl Sketch {
-    fn new(keys: usize) -> Self {
-        let parts = keys.div_ceil(PART);
-        let counts = || Counts {
-            hashes: Vec::new(),
-            hits: Vec::new(),
-            kept: Vec::new(),
-            most: keys.div_ceil(parts),
-        };
-        let part = || Part {
-            asked: counts(),
-            refused: counts(),
-            halved: 0,
-        };
-        Self((0..parts).map(|_| Mutex::new(part())).collect())
-    }
-
-    fn part(&self, hash: u64) -> MutexGuard<'_, Part> {
-        let parts = self.0.len() as u64;
-        // The upper half of the hash as a share of the parts: cheaper than a division.
-        lock(&self.0[(((hash >> 32) * parts) >> 32) as usize])
-    }
-}
-
-fn lock(part: &Mutex<Part>) -> MutexGuard<'_, Part> {
-    part.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Part {
-    fn halve(&mut self, now: Timestamp) {
-        let now = now.as_micros();
-        if self.halved == 0 || now < self.halved {
-            self.halved = now;
-            return;
-        }
-        let times = (now - self.halved) / HALF_LIFE;
-        if times == 0 {
-            return;
-        }
-        self.halved += times * HALF_LIFE;
-        let shift = u32::try_from(times.min(63)).unwrap_or(63);
-        for counts in [&mut self.asked, &mut self.refused] {
-            for (hits, kept) in counts.hits.iter_mut().zip(&mut counts.kept) {
-                *hits >>= shift;
-                kept.error >>= shift;
-            }
-        }
-    }
-}
-
-impl Counts {
-    fn add(&mut self, hash: u64, ask: Ask<'_>) {
-        if let Some(at) = self.hashes.iter().position(|kept| *kept == hash) {
-            self.hits[at] += ask.hits;
-            return;
-        }
-        let at = if self.hashes.len() < self.most {
-            self.hashes.push(hash);
-            self.hits.push(0);
-            self.kept.push(Kept {
-                error: 0,
-                key: String::new(),
-                rule: String::new(),
-            });
-            self.hashes.len() - 1
-        } else {
-            let counts = self.hits.iter().enumerate();
-            let least = counts.min_by_key(|(_, hits)| **hits);
-            least.map_or(0, |(at, _)| at)
-        };
-        let kept = &mut self.kept[at];
-        self.hashes[at] = hash;
-        kept.error = self.hits[at];
-        self.hits[at] += ask.hits;
-        // The texts' room is used again: nothing is allocated once all places are taken.
-        kept.key.clear();
-        shown::entries(&mut kept.key, ask.entries);
-        kept.rule.clear();
-        kept.rule.push_str(ask.rule);
-    }
-
-    /// The most hits that a key which is not kept can have had.
-    fn floor(&self) -> u64 {
-        if self.hashes.len() < self.most {
-            return 0;
-        }
-        self.hits.iter().min().copied().unwrap_or(0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{counter::CounterKey, request::Entry};
+    use sketch::HALF_LIFE;
 
     fn ask(top: &Top, name: &str, hits: u64, is_refused: bool, now: u64) {
         ask_in(0, top, name, hits, is_refused, now);
@@ -370,6 +239,32 @@ mod tests {
             .map(|part| lock(part).asked.hashes.len())
             .sum();
         assert!(kept <= 105, "{kept}");
+    }
+
+    #[test]
+    fn no_count_is_too_low_nor_too_high_by_more_than_its_error() {
+        let top = Top::new(20);
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut truth = HashMap::new();
+        let mut all = 0;
+        for _ in 0..200_000 {
+            // Few names often, most of them seldom.
+            let name = (1.0 / (random.f64() + 1e-4)) as u64;
+            let hits = random.u64(0..4);
+            *truth.entry(format!("k={name}")).or_insert(0) += hits;
+            all += hits;
+            ask(&top, &name.to_string(), hits, false, 1);
+        }
+        let listed = top.list(20, Timestamp::from_micros(1)).remove(0).asked;
+        for found in &listed {
+            let hits = truth[&found.key];
+            assert!(found.hits >= hits, "{found:?}: {hits}");
+            assert!(found.hits - found.error <= hits, "{found:?}: {hits}");
+        }
+        for (name, hits) in truth {
+            let is_listed = listed.iter().any(|found| found.key == name);
+            assert!(is_listed || hits <= all / 10, "{name}: {hits}");
+        }
     }
 
     #[test]
