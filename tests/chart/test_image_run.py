@@ -118,7 +118,9 @@ def test_it_is_small_and_stripped(image):
     assert binary.stat().st_size < MOST_BYTES
     sections = subprocess.run(["readelf", "--sections", "--wide", binary], check=True, capture_output=True, text=True)
     assert ".text" in sections.stdout
-    assert ".symtab" not in sections.stdout and ".debug_info" not in sections.stdout
+    assert ".debug_info" not in sections.stdout
+    # Profiles of a serving process name functions by these.
+    assert ".symtab" in sections.stdout
 
 
 def test_the_links_are_the_programs_of_the_reference(root):
