@@ -158,7 +158,9 @@ if named[SLIDING_LOG] then
   sliding_log_save = function(slot, expiry)
     local key = keys[slot]
     if A[slot] == B[slot] then
-      call('DEL', key)
+      if length[slot] > 0 then
+        call('DEL', key)
+      end
     elseif A[slot] > 0 or B[slot] < length[slot] then
       call('LTRIM', key, A[slot], B[slot] - 1)
     end

@@ -345,11 +345,14 @@ pub fn serve(settings: Settings) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the admin runtime")?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let (shutdown, reload) = (Shutdown::default(), Reload::default());
         tokio::spawn(on_signals(shutdown.clone(), reload.clone())?);
         app.run(shutdown, reload).await
-    })
+    });
+    // A name that is being looked up is not waited for.
+    runtime.shutdown_background();
+    ended
 }
 
 /// Not ready; a pause for callers to notice; GOAWAY; calls in flight finish. One deadline for all of it.

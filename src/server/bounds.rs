@@ -22,6 +22,9 @@ pub struct Bounds {
     /// Largest gRPC message or HTTP body, bytes.
     #[arg(long, env = "MAX_MESSAGE_SIZE", default_value = "1048576", value_parser = go_values::count)]
     pub max_message_size: usize,
+    /// Most bytes of messages and bodies that have come in part, of all connections together.
+    #[arg(long, env = "MAX_UNFINISHED_SIZE", default_value = "67108864", value_parser = go_values::count)]
+    pub max_unfinished_size: usize,
 }
 
 impl Default for Bounds {
@@ -32,6 +35,7 @@ impl Default for Bounds {
             max_key_length: 1024,
             max_value_length: 65_536,
             max_message_size: 1_048_576,
+            max_unfinished_size: 67_108_864,
         }
     }
 }
@@ -49,6 +53,8 @@ pub enum Bound {
     ValueLength,
     /// A message or body that is too large.
     MessageSize,
+    /// A message that is not complete, when there are too many of its kind.
+    Unfinished,
     /// Nothing too large: the request does not make sense.
     Meaning,
 }
@@ -62,6 +68,7 @@ impl Bound {
             Self::KeyLength => "key_length",
             Self::ValueLength => "value_length",
             Self::MessageSize => "message_size",
+            Self::Unfinished => "unfinished",
             Self::Meaning => "meaning",
         }
     }

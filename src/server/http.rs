@@ -11,15 +11,17 @@ use axum::{
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::CONTENT_TYPE};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http_body_util::BodyExt as _;
+use hyper::body::Body as _;
 
 use super::{
     answer::{Answers, Refusal},
-    bounds::Bound,
+    bounds::{Bound, Bounds},
     drain::Drain,
     headers::Header,
     health::Readiness,
     json,
+    unfinished::Unfinished,
 };
 use crate::{
     proto::envoy::service::ratelimit::v3::{RateLimitResponse, rate_limit_response::Code},
@@ -102,11 +104,12 @@ async fn decide<S: Store + 'static>(
     let mut trace = settings
         .metrics
         .trace(|name| fields.get(name)?.to_str().ok());
-    let body = match read(body, settings.bounds.max_message_size, &drain).await {
+    let body = match read(body, settings.bounds, &drain).await {
         Ok(body) => body,
         Err(unread) => {
             let bound = match unread {
                 Unread::TooLarge => Bound::MessageSize,
+                Unread::Crowded => Bound::Unfinished,
                 Unread::TooSlow | Unread::Broken => Bound::Meaning,
             };
             settings.metrics.bad_request(bound.name());
@@ -164,6 +167,7 @@ fn answer(response: &RateLimitResponse, headers: &[Header]) -> Response {
 enum Unread {
     TooLarge,
     TooSlow,
+    Crowded,
     Broken,
 }
 
@@ -175,19 +179,37 @@ impl Unread {
                 &format!("body: longer than {most} bytes"),
             ),
             Self::TooSlow => failure(StatusCode::REQUEST_TIMEOUT, "body: not complete in time"),
+            Self::Crowded => failure(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "body: too many are not complete",
+            ),
             Self::Broken => failure(StatusCode::BAD_REQUEST, "body: broke off"),
         }
     }
 }
 
-async fn read(body: Body, most: usize, drain: &Drain) -> Result<Bytes, Unread> {
-    let body = Limited::new(body, most);
-    match drain.arrival(BODY_TIMEOUT, body.collect()).await {
-        Some(Ok(collected)) => Ok(collected.to_bytes()),
-        Some(Err(cause)) if cause.is::<LengthLimitError>() => Err(Unread::TooLarge),
-        Some(Err(_)) => Err(Unread::Broken),
-        None => Err(Unread::TooSlow),
+async fn read(body: Body, bounds: Bounds, drain: &Drain) -> Result<Bytes, Unread> {
+    let whole = collect(body, bounds);
+    let whole = drain.arrival(BODY_TIMEOUT, whole).await;
+    whole.unwrap_or(Err(Unread::TooSlow))
+}
+
+async fn collect(mut body: Body, bounds: Bounds) -> Result<Bytes, Unread> {
+    let mut read = Vec::new();
+    let mut unfinished = Unfinished::default();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| Unread::Broken)?.into_data() else {
+            continue;
+        };
+        if read.len() + data.len() > bounds.max_message_size {
+            return Err(Unread::TooLarge);
+        }
+        read.extend_from_slice(&data);
+        if !body.is_end_stream() && !unfinished.grow(read.len(), bounds.max_unfinished_size) {
+            return Err(Unread::Crowded);
+        }
     }
+    Ok(read.into())
 }
 
 /// The status' own words as the body, as the reference writes them, and the reason in a header.

@@ -22,6 +22,7 @@ mod rls;
 mod socket;
 mod tls;
 mod unary;
+mod unfinished;
 mod wire;
 mod worker;
 

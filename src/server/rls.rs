@@ -124,13 +124,15 @@ async fn should_rate_limit<S: Store>(
 ) -> Response<Body> {
     let settings = answers.settings();
     let most = settings.bounds.max_message_size;
-    let read = drain.arrival(RECEIVE, unary::read(body, most)).await;
+    let message = unary::read(body, most, settings.bounds.max_unfinished_size);
+    let read = drain.arrival(RECEIVE, message).await;
     let read = read.unwrap_or(Err(Unreadable::TooSlow));
     let message = match read {
         Ok(message) => message,
         Err(unreadable) => {
             let bound = match unreadable {
                 Unreadable::TooLarge => Bound::MessageSize,
+                Unreadable::Crowded => Bound::Unfinished,
                 Unreadable::TooSlow | Unreadable::Malformed(_) => Bound::Meaning,
             };
             settings.metrics.bad_request(bound.name());

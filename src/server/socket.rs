@@ -45,7 +45,8 @@ impl Socket {
     /// Waits until there is something to read.
     pub(super) async fn readable(&self) -> io::Result<()> {
         match self {
-            Self::Tcp(stream) => stream.readable().await,
+            // A socket that was accepted on this runtime passes for readable until somebody has looked.
+            Self::Tcp(stream) => stream.peek(&mut [0]).await.map(drop),
             Self::Unix(stream) => stream.readable().await,
         }
     }

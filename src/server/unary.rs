@@ -14,6 +14,8 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Frame, Incoming};
 use tonic::Status;
 
+use super::unfinished::Unfinished;
+
 /// Bytes in front of each message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
@@ -24,6 +26,8 @@ pub(super) enum Unreadable {
     TooLarge,
     /// It took too long to arrive.
     TooSlow,
+    /// It is one of too many that are not complete.
+    Crowded,
     /// It is not one gRPC message of that type; with what the caller is told.
     Malformed(Status),
 }
@@ -36,20 +40,27 @@ impl Unreadable {
                 Status::invalid_argument(format!("message: larger than {most} bytes"))
             }
             Self::TooSlow => Status::cancelled("message: it did not arrive in time"),
+            Self::Crowded => Status::resource_exhausted("message: too many are not complete"),
             Self::Malformed(status) => status,
         }
     }
 }
 
-/// Reads the one message of a call, of at most `most` bytes.
+/// Reads the one message of a call, of at most `most` bytes; while it is not complete, of at most `together` bytes with
+/// all others.
 ///
 /// # Errors
 /// [`Unreadable`].
-pub(super) async fn read<M>(mut body: Incoming, most: usize) -> Result<M, Unreadable>
+pub(super) async fn read<M>(
+    mut body: Incoming,
+    most: usize,
+    together: usize,
+) -> Result<M, Unreadable>
 where
     M: prost::Message + Default,
 {
     let mut received = Received::default();
+    let mut unfinished = Unfinished::default();
     // To the end, also when the message is there already: what is left unread would hold up the connection.
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
@@ -63,6 +74,9 @@ where
         let announced = length(bytes).unwrap_or(0);
         if announced.max(bytes.len().saturating_sub(PREFIX)) > most {
             return Err(Unreadable::TooLarge);
+        }
+        if bytes.len() < PREFIX + announced && !unfinished.grow(bytes.len(), together) {
+            return Err(Unreadable::Crowded);
         }
     }
     let bytes = received.bytes();

@@ -238,7 +238,8 @@ fn run<S: Store + 'static>(
         let _ = started.send(Ok(()));
         serve(serving, &grpc, &http, incoming).await;
     });
-    // Dropping the runtime drops the connections that are left.
+    // The connections that are left are dropped. A name that is being looked up is not waited for.
+    runtime.shutdown_background();
 }
 
 async fn serve<S: Store + 'static>(

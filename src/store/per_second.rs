@@ -57,6 +57,13 @@ impl<S: Store + Clone + 'static> Store for PerSecond<S> {
         let ask = move |stores: Self| {
             move |seconds: &bool, own: Vec<Counter>, how| {
                 let (stores, seconds) = (stores.clone(), *seconds);
+                // What takes a charge back has its own time, whatever the caller has left.
+                let deadline = match how {
+                    Atomicity::PerCounter if atomicity == Atomicity::AllOrNothing => {
+                        Deadline::NEVER
+                    }
+                    Atomicity::PerCounter | Atomicity::AllOrNothing => deadline,
+                };
                 async move { stores.ask(seconds, own, how, deadline).await }
             }
         };

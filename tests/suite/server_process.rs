@@ -9,6 +9,7 @@ use tempfile::NamedTempFile;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
+    task::JoinSet,
 };
 
 use crate::{
@@ -109,6 +110,53 @@ async fn half_sent_messages_do_not_hold_up_the_stop() {
     // A receiving caller has 10 s, and a stop 30.
     assert!(since.elapsed() < Duration::from_secs(4), "{since:?}");
     assert!(process.log().join("\n").contains("every call finished"));
+}
+
+#[tokio::test]
+async fn messages_that_never_end_hold_so_much_together() {
+    let file = rules(RULES);
+    let process = Process::start(
+        &["serve", "--rules", path(&file)],
+        &[("MAX_UNFINISHED_SIZE", "3000000")],
+    );
+    process.ready().await;
+    let at = process.address("http").await;
+    let mut half = b"POST /json HTTP/1.1\r\nHost: test\r\nContent-Length: 1048576\r\n\r\n".to_vec();
+    half.resize(half.len() + 900_000, b' ');
+    let mut sent = JoinSet::new();
+    for _ in 0..4 {
+        let half = half.clone();
+        sent.spawn(async move {
+            let mut one = TcpStream::connect(at).await.expect("accepted");
+            // One that is refused may be cut off while it still writes.
+            let _ = one.write_all(&half).await;
+            let mut heard = Vec::new();
+            let _ = one.read_to_end(&mut heard).await;
+            String::from_utf8_lossy(&heard).into_owned()
+        });
+    }
+    // Three of them fit, and wait.
+    let heard = sent.join_next().await.expect("four").expect("no panic");
+    assert!(heard.starts_with("HTTP/1.1 503 "), "{heard}");
+    let refused = "palang_bad_requests_total{bound=\"unfinished\"}";
+    assert_eq!(process.metric(refused).await, 1);
+    sent.shutdown().await;
+    eventually("there is room again", async || {
+        let mut again = TcpStream::connect(at).await.expect("accepted");
+        let body = br#"{"domain":"d","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}"#;
+        let head = format!(
+            "POST /json HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+            body.len() + 700_000
+        );
+        let mut whole = head.into_bytes();
+        whole.resize(whole.len() + 700_000, b' ');
+        whole.extend_from_slice(body);
+        let _ = again.write_all(&whole).await;
+        let mut heard = Vec::new();
+        let _ = again.read_to_end(&mut heard).await;
+        heard.starts_with(b"HTTP/1.1 200 ").then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -93,6 +93,7 @@ fn what_is_wrong_is_named() {
         max_key_length: 3,
         max_value_length: 4,
         max_message_size: 100,
+        max_unfinished_size: 100,
     };
     let three_entries = RateLimitDescriptor {
         entries: vec![wire::Entry::default(); 3],

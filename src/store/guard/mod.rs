@@ -126,7 +126,7 @@ impl Shared {
             };
         }
         // A caller without patience must not be able to open the breaker for everybody.
-        let hasty = had.is_some_and(|had| had < self.timeout / 3);
+        let hasty = had.is_some_and(|had| had < self.timeout * 2 / 3);
         if hasty && answers.contains(&Err(StoreError::Timeout)) {
             Went::Unknown
         } else {

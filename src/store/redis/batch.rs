@@ -260,12 +260,12 @@ impl Worker {
             return;
         };
         held.is_spoilt = true;
-        let was_idle = self.in_flight.is_empty();
         while let Some(call) = self.in_flight.pop_front() {
             self.finish(call, Some(error));
         }
-        // A sound server may close a connection; one that takes calls and never answers any is in trouble.
-        if *error != StoreError::Timeout && (was_idle || held.has_answered) {
+        // A sound server may close a connection, and a short stall ends one, too; one on which no call was ever answered
+        // is a sign of trouble.
+        if held.has_answered {
             self.node.closed(held.place());
         } else {
             self.node.doubt(held.place());
@@ -404,6 +404,10 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
+        // Its socket is watched by the runtime it was made on, which need not be the next line's.
+        if let Some(held) = &mut self.held {
+            held.is_spoilt = true;
+        }
         self.release();
         self.node.line_ended();
     }
