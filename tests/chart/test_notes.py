@@ -92,6 +92,10 @@ def test_notes_are_quiet_when_all_is_well():
     assert "WARNING" not in notes("--values", case("redis-existing-secret"), "--set", rules)
 
 
+def test_notes_do_not_call_a_user_a_password():
+    assert "a password of Redis" not in notes("--values", case("redis-username"))
+
+
 def test_notes_never_tell_a_password():
     for path in chart.CASES:
         said = notes("--values", path)

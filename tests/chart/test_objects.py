@@ -201,6 +201,18 @@ def test_every_secret_and_configmap_exists_or_is_named_by_a_value(release):
                 check("ConfigMap", volume["configMap"]["name"])
 
 
+def test_a_secret_by_the_charts_own_name_is_rendered_with_its_keys(release):
+    """Whatever values call it: a name of the release is nobody else's."""
+    own = release.deployment["metadata"]["name"] + "-"
+    made = {each["metadata"]["name"]: {**each.get("data", {}), **each["stringData"]} for each in release.all("Secret")}
+    for component, _, spec in release.pod_templates():
+        for container in spec["containers"]:
+            for variable in container.get("env", []):
+                reference = variable.get("valueFrom", {}).get("secretKeyRef")
+                if reference and reference["name"].startswith(own):
+                    assert reference["key"] in made.get(reference["name"], {}), f"{component} {variable['name']}"
+
+
 def test_files_that_settings_name_are_mounted(release):
     mounts = {mount["mountPath"]: mount for mount in release.container.get("volumeMounts", [])}
     assert all(mount.get("readOnly") for path, mount in mounts.items() if path.startswith("/etc/palang/"))

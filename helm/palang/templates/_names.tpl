@@ -154,6 +154,7 @@ PreferClose
 {{- .Values.autoscaling.enabled | ternary .Values.autoscaling.maxReplicas .Values.replicaCount | int -}}
 {{- end -}}
 
+{{/* "true" if the chart makes a Secret, be it for a user alone. */}}
 {{- define "palang.secretIsMade" -}}
-{{- if and (eq .Values.store "redis") (or .Values.redis.password .Values.redis.sentinelPassword (and .Values.redis.perSecond.enabled (or .Values.redis.perSecond.password .Values.redis.perSecond.sentinelPassword))) -}}true{{- end -}}
+{{- if and (eq .Values.store "redis") (include "palang.secretData" . | fromYaml) -}}true{{- end -}}
 {{- end -}}
