@@ -66,6 +66,7 @@ def test_bad_values_are_refused_by_name(path, version):
         {"rules": {"domains": {"a": {"descriptors": [{"key": "k", "rate_limit": {"unlimited": True}}]}}}},
         {"rules": {"domains": {"a": {"descriptors": [{"key": "k", "rate_limit": {"window": "30s", "cost": 2}}]}}}},
         {"resources": {"requests": {"cpu": 1, "memory": "1000Mi"}, "limits": {"memory": "1Gi"}}},
+        {"service": {"httpPort": 9090}},
         {"nodeSelector": {"node-role.kubernetes.io/edge": ""}},
         {"metrics": {"serviceMonitor": {"enabled": True, "interval": "1m", "scrapeTimeout": "30s"}}},
     ],

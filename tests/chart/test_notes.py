@@ -28,9 +28,9 @@ def test_notes_show_an_envoy_cluster_that_parses():
         address = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"]["socket_address"]
         release = render(case(name))
         assert address["address"].split(".")[0] == release.headless["metadata"]["name"]
-        assert address["port_value"] == next(
-            p["port"] for p in release.headless["spec"]["ports"] if p["name"] == "grpc"
-        )
+        port = next(p["containerPort"] for p in release.container["ports"] if p["name"] == "grpc")
+        assert address["port_value"] == port
+        assert f"{address['address']}:{port}" in notes("--values", case(name))
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,8 @@ def test_ports_match(release):
         assert {port["targetPort"] for port in service["spec"]["ports"]} <= set(ports)
         numbers = [port["port"] for port in service["spec"]["ports"]]
         assert len(set(numbers)) == len(numbers)
+    # No proxy stands before a headless Service: a caller connects to the pod by the port it was told.
+    assert all(port["port"] == ports[port["targetPort"]] for port in release.headless["spec"]["ports"])
     tls = release.setting("GRPC_SERVER_USE_TLS") == "true"
     for service in (release.service, release.headless):
         grpc = next(port for port in service["spec"]["ports"] if port["name"] == "grpc")
