@@ -57,6 +57,7 @@ def test_bad_values_are_refused_by_name(path, version):
         {"extraEnv": [{"name": "PW", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]},
         {"extraEnv": [{"name": "REDIS_AUTH", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]},
         {"extraEnv": [{"name": "REDIS_AUTH", "value": "user:$(PW)"}]},
+        {"extraEnv": [{"name": "OTEL_EXPORTER_OTLP_HEADERS", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]},
         {"extraEnv": [{"name": "CORES", "valueFrom": {"resourceFieldRef": {"resource": "requests.cpu"}}}]},
         {"extraArgs": ["--redis-password-file=/secrets/redis", "--top-keys", "50"]},
         {"failure": {"storeTimeout": "1ms"}, "grpc": {"maxConnectionAge": "0s"}},
