@@ -68,7 +68,8 @@ def test_values_of_the_readme_render(tmp_path):
 def test_rules_of_the_readme_go_with_its_values(tmp_path):
     text = README.read_text()
     (block,) = re.findall(r"```yaml\n(# values\.yaml\n.*?)```", text, re.DOTALL)
-    ((options, key, path),) = re.findall(r"^helm upgrade (.*?)--set-file '(.+?)=(.+?)'$", text, re.DOTALL | re.MULTILINE)
+    command = r"^helm upgrade (.*?)--set-file '(.+?)=(.+?)'$"
+    ((options, key, path),) = re.findall(command, text, re.DOTALL | re.MULTILINE)
     assert "--namespace ratelimit" in options
     values, rules = tmp_path / "values.yaml", tmp_path / path
     values.write_text(block)

@@ -68,7 +68,10 @@ def test_notes_show_an_envoy_cluster_that_parses():
         (["redis.url=r:6379", "securityContext=null"], "securityContext is empty"),
         (["redis.url=r:6379", "ports.http=80"], "ports.http is 80"),
         (["redis.url=r:6379", "tls.enabled=true", "tls.existingSecret=t", "tls.mtls.enabled=true"], "helm test presents"),
-        (["redis.url=r:6379", "tls.enabled=true", "tls.existingSecret=t", "tls.mtls.enabled=true"], "/json on the HTTP"),
+        (
+            ["redis.url=r:6379", "tls.enabled=true", "tls.existingSecret=t", "tls.mtls.enabled=true"],
+            "/json on the HTTP port (8080) asks for no certificate",
+        ),
         (
             ["redis.url=r:6379", "tls.enabled=true", "tls.existingSecret=t", "podSecurityContext.fsGroup=null"],
             "can read the certificates",
