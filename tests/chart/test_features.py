@@ -53,9 +53,9 @@ def test_the_memory_of_refusals_can_be_turned_off():
 
 def test_user_and_password_come_from_the_secret():
     env = render(case("redis-existing-secret")).env
-    reference = {"name": "palang-redis", "key": "user"}
+    reference = {"name": "redis-credentials", "key": "user"}
     assert env["REDIS_USER"]["valueFrom"]["secretKeyRef"] == reference
-    assert env["REDIS_PASSWORD"]["valueFrom"]["secretKeyRef"] == {"name": "palang-redis", "key": "password"}
+    assert env["REDIS_PASSWORD"]["valueFrom"]["secretKeyRef"] == {"name": "redis-credentials", "key": "password"}
     assert "REDIS_AUTH" not in env, "it is split at its first colon"
     assert env["REDIS_POOL_SIZE"]["value"] == "20"
     assert not render(case("redis-existing-secret")).all("Secret")
@@ -63,7 +63,7 @@ def test_user_and_password_come_from_the_secret():
 
 def test_an_address_may_be_secret():
     env = render(case("redis-url-secret")).env
-    assert env["REDIS_URL"]["valueFrom"]["secretKeyRef"] == {"name": "palang-redis", "key": "url"}
+    assert env["REDIS_URL"]["valueFrom"]["secretKeyRef"] == {"name": "redis-credentials", "key": "url"}
 
 
 def test_a_password_among_the_values_becomes_a_secret_as_it_is():
@@ -72,6 +72,19 @@ def test_a_password_among_the_values_becomes_a_secret_as_it_is():
         "redis-username": "limiter-user",
         "redis-password": "p:@ss/w%rd#1",
     }
+
+
+def test_a_user_alone_among_the_values_has_a_secret_of_the_chart():
+    release = render(case("redis-username"))
+    secret = release.one("Secret")
+    assert secret["stringData"] == {"redis-username": "limiter-user", "per-second-username": "fast-user"}
+    for prefix, key, others in (
+        ("REDIS", "redis-username", "redis-credentials"),
+        ("REDIS_PERSECOND", "per-second-username", "redis-fast-credentials"),
+    ):
+        user, password = (release.env[f"{prefix}_{what}"]["valueFrom"]["secretKeyRef"] for what in ("USER", "PASSWORD"))
+        assert user == {"name": secret["metadata"]["name"], "key": key}
+        assert password == {"name": others, "key": "password"}
 
 
 def test_a_new_password_restarts_and_new_rules_do_not():

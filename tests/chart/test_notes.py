@@ -28,9 +28,9 @@ def test_notes_show_an_envoy_cluster_that_parses():
         address = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"]["socket_address"]
         release = render(case(name))
         assert address["address"].split(".")[0] == release.headless["metadata"]["name"]
-        assert address["port_value"] == next(
-            p["port"] for p in release.headless["spec"]["ports"] if p["name"] == "grpc"
-        )
+        port = next(p["containerPort"] for p in release.container["ports"] if p["name"] == "grpc")
+        assert address["port_value"] == port
+        assert f"{address['address']}:{port}" in notes("--values", case(name))
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,18 @@ def test_notes_show_an_envoy_cluster_that_parses():
         (["redis.url=r:6379", "securityContext=null"], "securityContext is empty"),
         (["redis.url=r:6379", "ports.http=80"], "ports.http is 80"),
         (["redis.url=r:6379", "tls.enabled=true", "tls.existingSecret=t", "tls.mtls.enabled=true"], "helm test presents"),
+        (
+            ["redis.url=r:6379", "tls.enabled=true", "tls.existingSecret=t", "tls.mtls.enabled=true"],
+            "/json on the HTTP port (8080) asks for no certificate",
+        ),
+        (
+            ["redis.url=r:6379", "tls.enabled=true", "tls.existingSecret=t", "podSecurityContext.fsGroup=null"],
+            "can read the certificates",
+        ),
+        (
+            ["redis.url=rediss://r:6379", "redis.tls.existingSecret=t", "podSecurityContext.fsGroup=null"],
+            "can read the certificates",
+        ),
         (["redis.url=r:6379", "image.tag=latest"], "image.tag is latest"),
         (["redis.url=r:6379", "lifecycle.preStop.sleep.seconds=3"], "lifecycle replaces"),
         (["redis.url=r:6379", "resources.limits.cpu=1"], "resources.limits.cpu"),
@@ -90,6 +102,15 @@ def test_notes_do_not_warn_of_local_where_replicas_are_known():
 def test_notes_are_quiet_when_all_is_well():
     rules = "rules.existingConfigMap=rules"
     assert "WARNING" not in notes("--values", case("redis-existing-secret"), "--set", rules)
+
+
+def test_notes_do_not_call_a_user_a_password():
+    assert "a password of Redis" not in notes("--values", case("redis-username"))
+
+
+def test_notes_warn_of_no_group_only_where_certificates_are_mounted():
+    for path in (case("openshift"), case("tls-secret"), case("redis-sentinel-tls")):
+        assert "read the certificates" not in notes("--values", path)
 
 
 def test_notes_never_tell_a_password():

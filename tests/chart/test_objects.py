@@ -105,6 +105,8 @@ def test_ports_match(release):
         assert {port["targetPort"] for port in service["spec"]["ports"]} <= set(ports)
         numbers = [port["port"] for port in service["spec"]["ports"]]
         assert len(set(numbers)) == len(numbers)
+    # No proxy stands before a headless Service: a caller connects to the pod by the port it was told.
+    assert all(port["port"] == ports[port["targetPort"]] for port in release.headless["spec"]["ports"])
     tls = release.setting("GRPC_SERVER_USE_TLS") == "true"
     for service in (release.service, release.headless):
         grpc = next(port for port in service["spec"]["ports"] if port["name"] == "grpc")
@@ -199,6 +201,18 @@ def test_every_secret_and_configmap_exists_or_is_named_by_a_value(release):
                 assert volume["secret"]["defaultMode"] == 0o440
             if "configMap" in volume:
                 check("ConfigMap", volume["configMap"]["name"])
+
+
+def test_a_secret_by_the_charts_own_name_is_rendered_with_its_keys(release):
+    """Whatever values call it: a name of the release is nobody else's."""
+    own = release.deployment["metadata"]["name"] + "-"
+    made = {each["metadata"]["name"]: {**each.get("data", {}), **each["stringData"]} for each in release.all("Secret")}
+    for component, _, spec in release.pod_templates():
+        for container in spec["containers"]:
+            for variable in container.get("env", []):
+                reference = variable.get("valueFrom", {}).get("secretKeyRef")
+                if reference and reference["name"].startswith(own):
+                    assert reference["key"] in made.get(reference["name"], {}), f"{component} {variable['name']}"
 
 
 def test_files_that_settings_name_are_mounted(release):

@@ -13,6 +13,22 @@ from chart import case, render
 # --- What platform teams add
 
 
+@pytest.mark.parametrize(
+    ("tag", "label"),
+    [
+        ("1.2.3", "1.2.3"),
+        ("_main-", "main"),
+        ("1.2_rc.", "1.2_rc"),
+        (f"{'a' * 62}-{'b' * 20}", "a" * 62),
+    ],
+)
+def test_any_tag_makes_a_label_kubernetes_takes(tag, label):
+    release = render(case("defaults-with-redis"), "--set-string", f"image.tag={tag}")
+    assert release.container["image"].endswith(f":{tag}")
+    for labels in (release.deployment["metadata"]["labels"], release.pod["metadata"]["labels"]):
+        assert labels["app.kubernetes.io/version"] == label
+
+
 def test_a_new_chart_alone_restarts_nothing():
     pod = json.dumps(render(case("quickstart")).pod)
     assert "helm.sh/chart" not in pod and "managed-by" not in pod

@@ -51,7 +51,7 @@ app.kubernetes.io/component: trial-store
 {{/* Labels every object has besides its own. */}}
 {{- define "palang.sharedLabels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
-app.kubernetes.io/version: {{ .Values.image.tag | default .Chart.AppVersion | trunc 63 | quote }}
+app.kubernetes.io/version: {{ regexReplaceAll "^[^A-Za-z0-9]+|[^A-Za-z0-9]+$" (.Values.image.tag | default .Chart.AppVersion | trunc 63) "" | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/part-of: palang
 {{- with .Values.commonLabels }}
@@ -154,6 +154,7 @@ PreferClose
 {{- .Values.autoscaling.enabled | ternary .Values.autoscaling.maxReplicas .Values.replicaCount | int -}}
 {{- end -}}
 
+{{/* "true" if the chart makes a Secret, be it for a user alone. */}}
 {{- define "palang.secretIsMade" -}}
-{{- if and (eq .Values.store "redis") (or .Values.redis.password .Values.redis.sentinelPassword (and .Values.redis.perSecond.enabled (or .Values.redis.perSecond.password .Values.redis.perSecond.sentinelPassword))) -}}true{{- end -}}
+{{- if and (eq .Values.store "redis") (include "palang.secretData" . | fromYaml) -}}true{{- end -}}
 {{- end -}}

@@ -134,11 +134,14 @@ XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES: xds.maxMessageBytes
 {{- toYaml $wrong -}}
 {{- end -}}
 
-{{/* "true" if a setting is a secret by its name, or holds one. Give a list: name, value. */}}
+{{/*
+"true" if a setting is a secret by its name, or holds one. Give a list: name, value. Headers for a collector or a control
+plane are there to carry a token, whatever it is called; RATE_LIMIT_HEADERS are styles of answers.
+*/}}
 {{- define "palang.env.isSecret" -}}
 {{- $name := index . 0 | upper -}}
 {{- $value := index . 1 -}}
-{{- if or (regexMatch "(AUTH|PASSWORD|PASSWD|TOKEN|SECRET|CREDENTIALS?|API_?KEY|PRIVATE_KEY)$" $name) (regexMatch "://[^/]*@" $value) (and (regexMatch "(_|^)(URL|ENDPOINT|ADDR)$" $name) (contains "@" $value)) (and (hasSuffix "HEADERS" $name) (regexMatch "(?i)(auth|token|api-?key|secret|password|cookie)" $value)) -}}true{{- end -}}
+{{- if or (regexMatch "(AUTH|PASSWORD|PASSWD|TOKEN|SECRET|CREDENTIALS?|API_?KEY|PRIVATE_KEY)$" $name) (regexMatch "://[^/]*@" $value) (and (regexMatch "(_|^)(URL|ENDPOINT|ADDR)$" $name) (contains "@" $value)) (and (hasSuffix "HEADERS" $name) (ne $name "RATE_LIMIT_HEADERS")) -}}true{{- end -}}
 {{- end -}}
 
 {{/* Names in extraEnv, as a YAML list. */}}

@@ -23,6 +23,12 @@
 {{- else -}}
 {{- $wrong = concat $wrong (include "palang.refuse.redis" (dict "redis" $v.redis "path" "redis" "hint" " To try Palang out set redis.trial.enabled: true, or store: memory with replicaCount: 1.") | fromYamlArray) -}}
 {{- end -}}
+{{- $own := include "palang.secretName" . -}}
+{{- range $path, $given := dict "redis" $v.redis.existingSecret "redis.perSecond" $v.redis.perSecond.existingSecret -}}
+{{- if eq $given.name $own -}}
+{{- $wrong = append $wrong (printf "%s.existingSecret.name is %s, which is the name of the chart's own Secret: give yours another, for instance redis-credentials." $path $own) -}}
+{{- end -}}
+{{- end -}}
 {{- with $v.redis.perSecond -}}
 {{- if .enabled -}}
 {{- $wrong = concat $wrong (include "palang.refuse.redis" (dict "redis" . "path" "redis.perSecond" "hint" "") | fromYamlArray) -}}

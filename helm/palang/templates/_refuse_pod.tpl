@@ -71,11 +71,6 @@
 {{- if eq (int $v.service.grpcPort) (int $v.service.httpPort) -}}
 {{- $wrong = append $wrong "service.grpcPort and service.httpPort are the same." -}}
 {{- end -}}
-{{- range $name := list "grpcPort" "httpPort" -}}
-{{- if and $v.metrics.enabled (eq (get $v.service $name | int) (int $v.ports.metrics)) -}}
-{{- $wrong = append $wrong (printf "service.%s is ports.metrics (%d), which the headless Service has, too." $name (int $v.ports.metrics)) -}}
-{{- end -}}
-{{- end -}}
 {{- if and (eq $v.service.ipFamilyPolicy "SingleStack") (gt (len (default list $v.service.ipFamilies)) 1) -}}
 {{- $wrong = append $wrong "service.ipFamilies are two, and service.ipFamilyPolicy is SingleStack." -}}
 {{- end -}}
