@@ -160,11 +160,15 @@ impl Room {
     }
 
     /// Counters that grew.
-    fn counters(&self) -> Vec<Entry> {
-        exposition::counters(&self.metrics)
+    fn counters(&mut self) -> Vec<Entry> {
+        let counters = exposition::counters(&self.metrics);
+        // A series that was dropped begins again at zero if it is made again.
+        self.told
+            .retain(|name, told| counters.get(name).is_some_and(|now| now >= told));
+        counters
             .into_iter()
             .filter_map(|(name, now)| {
-                let grown = now - self.told.get(&name).copied().unwrap_or(0).min(now);
+                let grown = now - self.told.get(&name).copied().unwrap_or(0);
                 if grown == 0 {
                     return None;
                 }
@@ -241,5 +245,38 @@ impl Room {
                 false
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::metrics;
+
+    #[test]
+    fn what_began_again_is_told_from_zero() {
+        let hits = "ratelimit.service.call.should_rate_limit.service_error";
+        let metrics = Arc::new(Metrics::new(metrics::Args::default()));
+        metrics.no_rules();
+        let mut room = Room {
+            metrics,
+            options: Options::default(),
+            writer: Writer::default(),
+            socket: Socket::default(),
+            told: [(hits.to_owned(), 7), ("gone".to_owned(), 7)].into(),
+            complained: None,
+            away: false,
+        };
+        let told: Vec<_> = room
+            .counters()
+            .into_iter()
+            .filter_map(|entry| Some((entry.line, entry.counter?)))
+            .collect();
+        assert_eq!(
+            told,
+            [(format!("{hits}:1|c"), (hits.to_owned(), 1))],
+            "all of what is there now, and nothing else"
+        );
+        assert!(room.told.is_empty(), "{:?}", room.told);
     }
 }
