@@ -1,7 +1,7 @@
 //! The README's way from a metric to the reason for one refused call: its five commands, word for word, each of which
 //! names the same rule.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::Path, process::Command};
+use std::{collections::BTreeMap, net::SocketAddr, path::Path, process::Command, time::Duration};
 
 use axum::{
     Router,
@@ -149,15 +149,12 @@ async fn quickstart_has_its_rules_with_it() {
     let home = tempfile::tempdir().expect("a directory");
     let unpacked = || std::fs::read_dir(home.path()).expect("readable").count();
     let path = home.path().display().to_string();
-    let mut env = crate::support::process::free_ports();
-    env.insert("TMPDIR", &path);
-    let env: Vec<_> = env.into_iter().collect();
     let arguments = [
         &format!("--chdir={path}"),
         env!("CARGO_BIN_EXE_palang"),
         "quickstart",
     ];
-    let mut process = Process::start_bare("env", &arguments, &env);
+    let mut process = Process::start_as("env", &arguments, &[("TMPDIR", &path)]);
     process.ready().await;
     assert_eq!(unpacked(), 1);
     let mut client = RateLimitServiceClient::new(channel(process.address("grpc").await).await);
