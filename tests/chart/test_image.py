@@ -104,4 +104,4 @@ def test_compose_shows_a_429():
     assert header == "x-user" and user["key"] == "user"
     assert user["rate_limit"]["requests_per_unit"] == calls - 1
     port = re.search(r"localhost:(\d+)", commands[1])[1]
-    assert f"{port}:{port}" in compose()["services"]["envoy"]["ports"]
+    assert f"127.0.0.1:{port}:{port}" in compose()["services"]["envoy"]["ports"]
