@@ -6,6 +6,7 @@ mod client;
 mod decide;
 mod explain;
 mod healthcheck;
+mod quickstart;
 mod reference;
 mod serve;
 
@@ -14,9 +15,6 @@ use std::{ffi::OsString, io, process::ExitCode};
 use clap::{CommandFactory as _, Parser};
 
 use crate::settings::{self, Checked, Mistakes, check};
-
-/// Where a clone of the project has its example rules.
-const QUICKSTART: &str = "examples/quickstart";
 
 /// Exit code for a command line or settings that make no sense (EX_USAGE).
 const USAGE: u8 = 64;
@@ -98,7 +96,7 @@ impl Palang {
     fn run(self) -> ExitCode {
         match self.command {
             Command::Serve(args) => serve::run(*args),
-            Command::Quickstart => run(["palang", "serve", "--rules", QUICKSTART].map(Into::into)),
+            Command::Quickstart => quickstart::run(),
             Command::Check(args) => check::run(&args, &mut io::stdout()).unwrap_or_else(|cause| {
                 eprintln!("palang: cannot write what was found: {cause}");
                 ExitCode::FAILURE

@@ -175,7 +175,7 @@ pub(super) const THEIRS: &[Theirs] = &[
     differs(
         "REDIS_SOCKET_TYPE",
         "unix",
-        "an address with a port is the common case; a path is taken for a socket's only with unix",
+        "an address with a port is the common case; what begins with / is a socket's path either way",
     ),
     same("REDIS_TYPE", "SINGLE"),
     differs(
@@ -264,13 +264,17 @@ const MEMCACHED: &str = "memcached can neither count and compare in one step nor
 pub(super) const ROWS: &[Row] = &[
     fatal("MEMCACHE_HOST_PORT", &[""], MEMCACHED),
     fatal("MEMCACHE_SRV", &[""], MEMCACHED),
-    fatal("MEMCACHE_SRV_REFRESH", &[""], MEMCACHED),
-    fatal("MEMCACHE_MAX_IDLE_CONNS", &[""], MEMCACHED),
-    fatal("MEMCACHE_TLS", &[""], MEMCACHED),
+    fatal("MEMCACHE_SRV_REFRESH", &["", "0", "0s"], MEMCACHED),
+    fatal("MEMCACHE_MAX_IDLE_CONNS", &["", "2"], MEMCACHED),
+    fatal("MEMCACHE_TLS", &["", "0", "f", "false"], MEMCACHED),
     fatal("MEMCACHE_TLS_CLIENT_CERT", &[""], MEMCACHED),
     fatal("MEMCACHE_TLS_CLIENT_KEY", &[""], MEMCACHED),
     fatal("MEMCACHE_TLS_CACERT", &[""], MEMCACHED),
-    fatal("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", &[""], MEMCACHED),
+    fatal(
+        "MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION",
+        &["", "0", "f", "false"],
+        MEMCACHED,
+    ),
     needless(
         "RUNTIME_WATCH_ROOT",
         &["", "1", "t", "true"],

@@ -25,7 +25,7 @@ pub struct RedisArgs {
     /// SINGLE, SENTINEL or CLUSTER.
     #[arg(long, env = "REDIS_TYPE", default_value = "SINGLE", value_parser = kind)]
     pub redis_type: Kind,
-    /// tcp or unix: what a REDIS_URL without a scheme is.
+    /// tcp or unix: what a REDIS_URL without a scheme is; what begins with / is a socket's path either way.
     #[arg(long, env = "REDIS_SOCKET_TYPE", default_value = "tcp", value_parser = socket_type)]
     pub redis_socket_type: SocketType,
     /// Password, or user:password; split at the first colon.

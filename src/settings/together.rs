@@ -71,6 +71,12 @@ impl Settings {
                 format_args!("entry {} {}", error.entry, error.reason),
             ));
         }
+        let files = self.rules.source.check_files();
+        wrong.extend(
+            files
+                .into_iter()
+                .map(|error| Mistake::of(error.setting, error.reason)),
+        );
         wrong
     }
 

@@ -114,6 +114,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn memcached_at_its_defaults_asks_for_nothing() {
+        let given = |value: &'static str| {
+            move |variable: &str| {
+                let value = match variable {
+                    "BACKEND_TYPE" => "redis",
+                    "MEMCACHE_SRV_REFRESH" => "0",
+                    "MEMCACHE_MAX_IDLE_CONNS" => "2",
+                    "MEMCACHE_TLS" | "MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION" => value,
+                    _ => return None,
+                };
+                Some(value.to_owned())
+            }
+        };
+        assert_eq!(Unsupported::of(given("false")), Unsupported::default());
+        assert_eq!(Unsupported::of(given("true")).fatal.len(), 2);
+    }
+
+    #[test]
     fn what_would_be_another_service_is_fatal() {
         let environment = |variable: &str| {
             let value = match variable {

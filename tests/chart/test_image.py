@@ -65,6 +65,8 @@ def test_nothing_the_build_needs_is_ignored():
     assert {"target", ".git"} <= ignored
     for needed in ("Cargo.toml", "Cargo.lock", "build.rs", "src", "proto", "lua", "tests", "tests/suite", "README.md"):
         assert needed not in ignored
+    # The program carries these rules.
+    assert "!/examples/quickstart" in ignored
 
 
 def compose() -> dict:
@@ -82,6 +84,7 @@ def test_compose_holds_together():
             source, _, mode = volume.split(":")
             assert (chart.ROOT / source).exists(), f"{name} mounts {source}"
             assert mode == "ro"
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
     palang = services["palang"]
     assert palang["read_only"] is True and palang["cap_drop"] == ["ALL"]
     assert palang["environment"]["REDIS_URL"] == "redis:6379"
@@ -101,4 +104,4 @@ def test_compose_shows_a_429():
     assert header == "x-user" and user["key"] == "user"
     assert user["rate_limit"]["requests_per_unit"] == calls - 1
     port = re.search(r"localhost:(\d+)", commands[1])[1]
-    assert f"{port}:{port}" in compose()["services"]["envoy"]["ports"]
+    assert f"127.0.0.1:{port}:{port}" in compose()["services"]["envoy"]["ports"]

@@ -1,7 +1,7 @@
 //! The README's way from a metric to the reason for one refused call: its five commands, word for word, each of which
 //! names the same rule.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::Path, process::Command};
+use std::{collections::BTreeMap, net::SocketAddr, path::Path, process::Command, time::Duration};
 
 use axum::{
     Router,
@@ -142,4 +142,26 @@ async fn five_commands_lead_from_the_metric_to_the_reason() {
     }
     assert!(said[3].contains("user=ann") && said[3].contains("retry_after_ms"));
     assert!(said[4].contains("answer   OVER_LIMIT"), "{}", said[4]);
+}
+
+#[tokio::test]
+async fn quickstart_has_its_rules_with_it() {
+    let home = tempfile::tempdir().expect("a directory");
+    let unpacked = || std::fs::read_dir(home.path()).expect("readable").count();
+    let path = home.path().display().to_string();
+    let arguments = [
+        &format!("--chdir={path}"),
+        env!("CARGO_BIN_EXE_palang"),
+        "quickstart",
+    ];
+    let mut process = Process::start_as("env", &arguments, &[("TMPDIR", &path)]);
+    process.ready().await;
+    assert_eq!(unpacked(), 1);
+    let mut client = RateLimitServiceClient::new(channel(process.address("grpc").await).await);
+    let asked = request("quickstart", &[&[("user", "ann")]]);
+    let said = client.should_rate_limit(asked).await.expect("decided");
+    assert!(said.into_inner().statuses[0].current_limit.is_some());
+    process.signal("TERM");
+    process.wait(Duration::from_secs(30)).await;
+    assert_eq!(unpacked(), 0, "they go with the process");
 }

@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use crate::{
     server_harness::{get, post},
-    support::{eventually, process::Process},
+    support::{eventually, pki::Pki, process::Process},
 };
 
 const RULES: &str = "
@@ -121,6 +121,59 @@ fn every_mistake_of_several_settings_and_files_is_told_at_once() {
         "{said}"
     );
     assert!(!said.contains("hunter2"), "{said}");
+}
+
+#[test]
+fn files_for_the_control_plane_are_looked_at_before_the_start() {
+    let (pki, other) = (Pki::new(), Pki::new());
+    let path = |pki: &Pki, name| pki.file(name).display().to_string();
+    let (certificate, key) = (path(&pki, "tls.crt"), path(&pki, "tls.key"));
+    let foreign = path(&other, "tls.key");
+    for (files, expected) in [
+        (
+            ["/nowhere/ca.pem", "", ""],
+            "CONFIG_GRPC_XDS_SERVER_TLS_CACERT: ",
+        ),
+        ([&*key, "", ""], "CONFIG_GRPC_XDS_SERVER_TLS_CACERT: "),
+        (
+            ["", &certificate, ""],
+            "CONFIG_GRPC_XDS_CLIENT_TLS_KEY: is not set",
+        ),
+        (
+            ["", "", &key],
+            "CONFIG_GRPC_XDS_CLIENT_TLS_CERT: is not set",
+        ),
+        (
+            ["", &certificate, &certificate],
+            "CONFIG_GRPC_XDS_CLIENT_TLS_KEY: ",
+        ),
+        (
+            ["", &certificate, &foreign],
+            "CONFIG_GRPC_XDS_CLIENT_TLS_CERT, CONFIG_GRPC_XDS_CLIENT_TLS_KEY: ",
+        ),
+    ] {
+        let [authority, certificate, key] = files;
+        let (code, said) = refused(&[
+            ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+            ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
+            ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", authority),
+            ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", certificate),
+            ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", key),
+        ]);
+        assert_eq!(code, Some(64), "{files:?}: {said}");
+        assert!(said.contains(expected), "{files:?}: {said}");
+    }
+}
+
+#[test]
+fn several_addresses_are_no_single_redis() {
+    let (code, said) = refused(&[("REDIS_URL", "a:1,b:2")]);
+    assert_eq!(code, Some(64), "{said}");
+    assert!(
+        said.contains("REDIS_URL: ")
+            && said.contains("several addresses need REDIS_TYPE cluster or sentinel"),
+        "{said}"
+    );
 }
 
 /// What decides the address's meaning is wrong: nothing is said of the address.

@@ -117,6 +117,14 @@ impl Args {
         })
     }
 
+    /// Everything that is wrong with the files of certificates and keys that are asked for.
+    pub fn check_files(&self) -> Vec<xds::FileError> {
+        match self.config_type {
+            ConfigType::File => Vec::new(),
+            ConfigType::GrpcXdsSotw => self.xds.check_files(),
+        }
+    }
+
     /// The files to read.
     pub fn layout(&self) -> Layout {
         if self.rules.is_empty() {

@@ -53,7 +53,17 @@ impl Sites {
                 .collect::<Result<Vec<_>, _>>()
         };
         Ok(match config.kind {
-            Kind::Single => Self::Single(site(config.url.trim(), config.socket_type)?),
+            Kind::Single => {
+                let socket =
+                    config.socket_type == SocketType::Unix || config.url.trim().starts_with('/');
+                // A url may have a comma in its password.
+                if !socket && !config.url.contains("://") && config.url.contains(',') {
+                    return Err(ConfigError::List(
+                        "several addresses need REDIS_TYPE cluster or sentinel",
+                    ));
+                }
+                Self::Single(site(config.url.trim(), config.socket_type)?)
+            }
             Kind::Sentinel => {
                 let primary = items.next().unwrap_or_default().to_owned();
                 let sentinels = read_all(&mut items)?;
@@ -231,6 +241,15 @@ mod tests {
         assert_eq!(nodes[1].address, tcp("b", 2));
         for url in ["mymaster", "", ",s1:1"] {
             assert!(read(Kind::Sentinel, url).is_err(), "{url}");
+        }
+        for url in ["a:1,b:2", "a,b"] {
+            assert!(
+                matches!(read(Kind::Single, url), Err(ConfigError::List(_))),
+                "{url}"
+            );
+        }
+        for url in ["/run/a,b.sock", "redis://:p,w@a:1"] {
+            assert!(read(Kind::Single, url).is_ok(), "{url}");
         }
         assert!(read(Kind::Cluster, "redis://a:1/3").is_err());
         assert!(read(Kind::Cluster, "a:1,").is_err());

@@ -36,6 +36,9 @@ const TIMERS: Duration = Duration::from_secs(1);
 /// Time between two lines of the log about a receiver that is away.
 const COMPLAIN: Duration = Duration::from_secs(60);
 
+/// Time for the last report. A name server that says nothing could hold it up for much longer.
+const LAST: Duration = Duration::from_secs(3);
+
 /// How lines travel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
@@ -63,11 +66,13 @@ pub struct Options {
     pub dog: Option<Mogrifiers>,
 }
 
-/// Sends until dropped; then sends what is left.
+/// Sends until dropped; then sends what is left, if that takes no longer than [`LAST`].
 #[derive(Debug)]
 pub struct Reporter {
     /// Told by being dropped.
     stop: Option<Sender<()>>,
+    /// Ends with the thread: nothing is ever sent.
+    ended: Receiver<()>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -79,6 +84,7 @@ impl Reporter {
     pub fn spawn(metrics: Arc<Metrics>, options: Options) -> io::Result<Self> {
         metrics.timings.listen();
         let (stop, stopped) = channel();
+        let (end, ended) = channel();
         let mut room = Room {
             metrics,
             options,
@@ -90,9 +96,14 @@ impl Reporter {
         };
         let thread = thread::Builder::new()
             .name("statsd".to_owned())
-            .spawn(move || room.run(&stopped))?;
+            .spawn(move || {
+                // Dropped at the end, whichever way it comes.
+                let _end: Sender<()> = end;
+                room.run(&stopped);
+            })?;
         Ok(Self {
             stop: Some(stop),
+            ended,
             thread: Some(thread),
         })
     }
@@ -101,6 +112,12 @@ impl Reporter {
 impl Drop for Reporter {
     fn drop(&mut self) {
         drop(self.stop.take());
+        if self.ended.recv_timeout(LAST) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!(
+                "the last report to the statsd receiver takes too long: it is left behind"
+            );
+            return;
+        }
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -160,11 +177,15 @@ impl Room {
     }
 
     /// Counters that grew.
-    fn counters(&self) -> Vec<Entry> {
-        exposition::counters(&self.metrics)
+    fn counters(&mut self) -> Vec<Entry> {
+        let counters = exposition::counters(&self.metrics);
+        // A series that was dropped begins again at zero if it is made again.
+        self.told
+            .retain(|name, told| counters.get(name).is_some_and(|now| now >= told));
+        counters
             .into_iter()
             .filter_map(|(name, now)| {
-                let grown = now - self.told.get(&name).copied().unwrap_or(0).min(now);
+                let grown = now - self.told.get(&name).copied().unwrap_or(0);
                 if grown == 0 {
                     return None;
                 }
@@ -241,5 +262,60 @@ impl Room {
                 false
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::metrics;
+
+    #[test]
+    fn a_thread_that_hangs_is_left_behind() {
+        let (stop, stopped) = channel();
+        let (end, ended) = channel();
+        let (release, released) = channel::<()>();
+        let thread = thread::spawn(move || {
+            let _end: Sender<()> = end;
+            while stopped.recv().is_ok() {}
+            // As in the resolver: until somebody answers.
+            while released.recv().is_ok() {}
+        });
+        let began = Instant::now();
+        drop(Reporter {
+            stop: Some(stop),
+            ended,
+            thread: Some(thread),
+        });
+        let took = began.elapsed();
+        assert!(took >= LAST && took < LAST * 3, "{took:?}");
+        drop(release);
+    }
+
+    #[test]
+    fn what_began_again_is_told_from_zero() {
+        let hits = "ratelimit.service.call.should_rate_limit.service_error";
+        let metrics = Arc::new(Metrics::new(metrics::Args::default()));
+        metrics.no_rules();
+        let mut room = Room {
+            metrics,
+            options: Options::default(),
+            writer: Writer::default(),
+            socket: Socket::default(),
+            told: [(hits.to_owned(), 7), ("gone".to_owned(), 7)].into(),
+            complained: None,
+            away: false,
+        };
+        let told: Vec<_> = room
+            .counters()
+            .into_iter()
+            .filter_map(|entry| Some((entry.line, entry.counter?)))
+            .collect();
+        assert_eq!(
+            told,
+            [(format!("{hits}:1|c"), (hits.to_owned(), 1))],
+            "all of what is there now, and nothing else"
+        );
+        assert!(room.told.is_empty(), "{:?}", room.told);
     }
 }

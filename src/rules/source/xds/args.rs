@@ -193,14 +193,6 @@ impl Args {
     fn tls(&self) -> Tls {
         let path = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
         let identity = path(&self.xds_client_tls_cert).zip(path(&self.xds_client_tls_key));
-        if identity.is_none()
-            && (!self.xds_client_tls_cert.is_empty() || !self.xds_client_tls_key.is_empty())
-        {
-            tracing::warn!(
-                "CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY mean something together only: no \
-                 client certificate is sent"
-            );
-        }
         Tls {
             ca: path(&self.xds_server_tls_cacert),
             identity,

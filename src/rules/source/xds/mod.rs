@@ -13,6 +13,7 @@
 mod args;
 mod backoff;
 mod connect;
+mod files;
 mod resource;
 mod status;
 mod stream;
@@ -30,6 +31,7 @@ pub use self::{
     args::Args,
     backoff::Backoff,
     connect::{Server, Tls},
+    files::FileError,
     status::Status,
     values::{HeadersError, Pairs},
 };
