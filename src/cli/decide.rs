@@ -81,12 +81,13 @@ pub(super) fn run(args: Args) -> ExitCode {
     });
     match printed {
         Ok((code, text)) => {
-            println!("{}", text.trim_end());
-            match code {
+            let code = match code {
                 Code::Ok => ExitCode::SUCCESS,
                 Code::OverLimit => ExitCode::from(OVER),
                 Code::Unknown => ExitCode::from(FAILED),
-            }
+            };
+            let text = format!("{}\n", text.trim_end());
+            super::printed(&text, code, ExitCode::from(FAILED))
         }
         Err(cause) => {
             eprintln!("palang: {cause:#}");

@@ -48,10 +48,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> ExitCode {
     match explained(args) {
-        Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
+        Ok(text) => super::printed(&text, ExitCode::SUCCESS, ExitCode::FAILURE),
         Err(cause) => {
             eprintln!("palang: {cause:#}");
             ExitCode::FAILURE

@@ -10,7 +10,11 @@ mod quickstart;
 mod reference;
 mod serve;
 
-use std::{ffi::OsString, io, process::ExitCode};
+use std::{
+    ffi::OsString,
+    io::{self, Write as _},
+    process::ExitCode,
+};
 
 use clap::{CommandFactory as _, Parser};
 
@@ -106,10 +110,22 @@ impl Palang {
             Command::Bench(args) => bench::run(*args),
             Command::Healthcheck(args) => healthcheck::run(&args),
             Command::Settings => {
-                print!("{}", settings::document());
-                ExitCode::SUCCESS
+                printed(&settings::document(), ExitCode::SUCCESS, ExitCode::FAILURE)
             }
         }
+    }
+}
+
+/// Writes `text` to standard output and ends with `done`, or with `failed`. Who closes it early, as `head` does, has read
+/// enough.
+fn printed(text: &str, done: ExitCode, failed: ExitCode) -> ExitCode {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(cause) if cause.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("palang: cannot write what was found: {cause}");
+            failed
+        }
+        _ => done,
     }
 }
 

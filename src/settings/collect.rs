@@ -162,7 +162,7 @@ pub fn check<T: FromArgMatches>(mut command: Command, arguments: &[OsString]) ->
                 (None, Some(variable)) => variable,
                 _ => flag,
             },
-            value: Some(value),
+            value: (!known.is_secret).then_some(value),
             allowed,
         });
         // Parsing stops at the first mistake: take it out and go on.
@@ -216,6 +216,8 @@ struct Known {
     id: clap::Id,
     long: String,
     variable: Option<String>,
+    /// Its value is not to be seen, right or wrong.
+    is_secret: bool,
 }
 
 /// The argument that `shown` (`--port <PORT>`) is.
@@ -229,6 +231,7 @@ fn find(command: &Command, shown: &str) -> Option<Known> {
             variable: argument
                 .get_env()
                 .map(|variable| variable.to_string_lossy().into_owned()),
+            is_secret: argument.is_hide_env_values_set(),
         })
 }
 

@@ -97,6 +97,8 @@ impl Metrics {
             self.shadowed.fetch_add(1, Ordering::Relaxed);
         }
         let now = times.until;
+        // What a limit would have refused is refused only where the call is: SHADOW_MODE and quotas let it through.
+        let is_let_through = verdict.code == Code::Ok;
         let top = handles.top.get(request.domain.as_str());
         for (index, (step, status)) in plan.steps.iter().zip(&verdict.statuses).enumerate() {
             if let Some(policy) = status.policy.filter(|policy| *policy != OnFailure::Error) {
@@ -106,7 +108,7 @@ impl Metrics {
                 (step, status.outcome, status.policy)
                 && let Some(own) = handles.own.of(*rule, &request.domain)
             {
-                own.add_policy(status.code == Code::OverLimit);
+                own.add_policy(status.code == Code::OverLimit, is_let_through);
             }
             let (
                 Step::Limited {
@@ -124,6 +126,7 @@ impl Metrics {
                 continue;
             };
             self.sources.answered(outcome.source);
+            let is_refused = status.code == Code::OverLimit && !is_let_through;
             let counter = &plan.counters[*counter];
             let decided = Decided {
                 quota: counter.quota,
@@ -140,17 +143,15 @@ impl Metrics {
                 (None, None) => {}
             }
             if let Some(own) = handles.own.of(*rule, &request.domain) {
-                own.add(&outcome, &counter.quota, counter.hits, decided.shadow);
-                if status.code == Code::OverLimit
-                    && let Some(trace) = trace
-                {
+                let is_shadow = decided.shadow || is_let_through;
+                own.add(&outcome, &counter.quota, counter.hits, is_shadow);
+                if is_refused && let Some(trace) = trace {
                     own.example(trace, now);
                 }
             }
             if outcome.source == Source::DenyCache {
                 self.own.deny_cache_hits.fetch_add(1, Ordering::Relaxed);
             }
-            let is_refused = status.code == Code::OverLimit;
             if let Some(top) = top
                 && counter.hits > 0
             {

@@ -34,12 +34,20 @@ const KEPT: u64 = 10;
 enum Code {
     Ok,
     OverLimit,
-    /// Over the limit of a rule in shadow mode, and so OK.
+    /// Over the limit of a rule in shadow mode, or of one in a call that was let through, and so OK.
     Shadow,
 }
 
 impl Code {
     const ALL: [Self; 3] = [Self::Ok, Self::OverLimit, Self::Shadow];
+
+    const fn of(is_allowed: bool, is_shadow: bool) -> Self {
+        match (is_allowed, is_shadow) {
+            (true, _) => Self::Ok,
+            (false, true) => Self::Shadow,
+            (false, false) => Self::OverLimit,
+        }
+    }
 
     const fn name(self) -> &'static str {
         match self {
@@ -118,22 +126,14 @@ impl RuleMetrics {
     }
 
     /// Adds a decision that the failure policy made.
-    pub(super) fn add_policy(&self, is_refused: bool) {
-        let code = if is_refused {
-            Code::OverLimit
-        } else {
-            Code::Ok
-        };
+    pub(super) fn add_policy(&self, is_over: bool, is_shadow: bool) {
+        let code = Code::of(!is_over, is_shadow);
         self.decisions[code as usize][Mode::Policy as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Adds one decision of `hits`.
     pub(super) fn add(&self, outcome: &Outcome, quota: &Quota, hits: i64, is_shadow: bool) {
-        let code = match (outcome.allowed, is_shadow) {
-            (true, _) => Code::Ok,
-            (false, true) => Code::Shadow,
-            (false, false) => Code::OverLimit,
-        };
+        let code = Code::of(outcome.allowed, is_shadow);
         let mode = Mode::of(outcome.source);
         self.decisions[code as usize][mode as usize].fetch_add(1, Ordering::Relaxed);
         if code == Code::OverLimit {

@@ -29,7 +29,8 @@ impl Denials {
             return None;
         }
         let second = now.as_micros() / SECOND;
-        if self.second.swap(second, Ordering::Relaxed) != second {
+        // The latest second any worker has seen: one that is behind must not begin an earlier one again.
+        if self.second.fetch_max(second, Ordering::Relaxed) < second {
             self.passed.store(0, Ordering::Relaxed);
         }
         if self.passed.fetch_add(1, Ordering::Relaxed) < self.most {
@@ -53,6 +54,8 @@ mod tests {
             passed,
             [Some(0), Some(0), None, None, Some(2), Some(0), None]
         );
+        assert_eq!(pass(1), None, "a worker whose clock is behind");
+        assert_eq!(pass(2), None, "the second does not begin again");
         assert_eq!(Denials::new(0).pass(Timestamp::from_micros(1)), None);
     }
 }

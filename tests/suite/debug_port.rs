@@ -238,6 +238,51 @@ async fn counters_are_shown_and_reset_to_who_has_the_token() {
 }
 
 #[tokio::test]
+async fn a_mistyped_question_is_refused_and_resets_nothing() {
+    both(async |service| {
+        assert_eq!(code(service, &[("bucket", "b")]).await, Code::Ok);
+        let used = async || {
+            let path = "/counter?domain=shop&descriptor=bucket=b";
+            service.debug("GET", path, TOKEN).await.body
+        };
+        let before = used().await;
+        let many = format!("domain=shop{}", "&descriptor=bucket=b".repeat(101));
+        for (query, said) in [
+            ("domain=shop&prefix=true&descriptr=route=draw", "descriptor"),
+            ("domain=shop&prefix=true&all=true&user=7", "there are: "),
+            ("domain=shop&prefix=yes&descriptor=bucket=b", "prefix=: "),
+            ("domain=shop&prefix=true&all=1", "all=: "),
+            ("domain=shop&prefix=true", "all=true"),
+            ("domain=shop&all=true", "all=true"),
+            (
+                "domain=shop&prefix=true&all=true&descriptor=bucket=b",
+                "all=true",
+            ),
+            (&many, "100"),
+        ] {
+            let path = format!("/reset?{query}");
+            let answer = service.debug("POST", &path, TOKEN).await;
+            assert_eq!(answer.status, 400, "{query}");
+            assert!(answer.body.contains(said), "{query}: {}", answer.body);
+            assert_eq!(used().await, before, "{query}");
+        }
+        for path in [
+            "/counter?domain=shop&descriptor=bucket=b&prefix=true",
+            "/explain?domain=shop&descriptor=bucket=b&hit=2",
+            "/top?domian=shop",
+        ] {
+            let answer = service.debug("GET", path, TOKEN).await;
+            assert_eq!(answer.status, 400, "{path}");
+            assert!(answer.body.contains("there are: domain, "), "{path}");
+        }
+        let path = "/reset?domain=shop&prefix=true&all=true";
+        let reset = service.debug("POST", path, TOKEN).await;
+        assert_eq!((reset.status, &*reset.body), (200, "forgotten: 1\n"));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn without_the_token_nothing_is_shown_or_reset() {
     let service = start(StoreKind::Memory, &[("ADMIN_TOKEN", "sesame")]).await;
     let wrong: &[&[(&str, &str)]] = &[
@@ -248,7 +293,7 @@ async fn without_the_token_nothing_is_shown_or_reset() {
     ];
     let paths = [
         ("GET", "/counter?domain=shop&descriptor=bucket=b"),
-        ("POST", "/reset?domain=shop&prefix=true"),
+        ("POST", "/reset?domain=shop&prefix=true&all=true"),
     ];
     for (method, path) in paths {
         for headers in wrong {

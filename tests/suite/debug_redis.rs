@@ -116,7 +116,7 @@ async fn a_cluster_is_inspected_and_reset_for_every_replica() {
         Code::OverLimit,
         "its neighbour stays"
     );
-    let all = "/reset?domain=shop&prefix=true";
+    let all = "/reset?domain=shop&prefix=true&all=true";
     assert_eq!(here.debug("POST", all).await.body, "forgotten: 12\n");
     let asked = Instant::now();
     for user in &users {

@@ -48,6 +48,27 @@ fn it_tells_people_the_rule_the_limit_and_the_counter() {
 }
 
 #[test]
+fn who_reads_no_further_is_no_failure() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let ran = Command::new(env!("CARGO_BIN_EXE_palang"))
+        .args([
+            "explain",
+            "--domain",
+            "quickstart",
+            "--descriptor",
+            "user=7",
+            "--rules",
+        ])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/quickstart"))
+        .stdout(writer)
+        .output()
+        .expect("the binary starts");
+    assert_eq!(ran.status.code(), Some(0));
+    assert_eq!(String::from_utf8_lossy(&ran.stderr), "");
+}
+
+#[test]
 fn it_tells_programs_the_same() {
     let words = [
         "--domain",

@@ -265,7 +265,11 @@ async fn a_dead_collector_of_metrics_costs_one_line_and_no_call() {
             ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
             ("OTEL_METRIC_EXPORT_INTERVAL", "100"),
             // Nobody listens there.
-            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"),
+            (
+                "OTEL_EXPORTER_OTLP_ENDPOINT",
+                "http://127.0.0.1:1/?key=hunter2",
+            ),
+            ("LOG_LEVEL", "debug"),
         ];
         let mut process = Process::start(&["serve"], &env);
         let client = RateLimitServiceClient::new(channel(process.address("grpc").await).await);
@@ -278,8 +282,11 @@ async fn a_dead_collector_of_metrics_costs_one_line_and_no_call() {
         })
         .await;
         let mut complaints = process.records();
-        complaints.retain(|record| record["level"] != "info");
+        complaints.retain(|record| record["level"] != "info" && record["level"] != "debug");
         assert_eq!(complaints.len(), 1, "{complaints:?}");
+        let collector = complaints[0]["collector"].as_str().expect("the address");
+        assert!(collector.starts_with("http://127.0.0.1:1/"), "{collector}");
+        assert!(!process.log().join("\n").contains("hunter2"));
         process.signal("TERM");
         assert!(process.wait(Duration::from_secs(10)).await.success());
     }

@@ -92,7 +92,11 @@ fn every_mistake_of_several_settings_and_files_is_told_at_once() {
         ("DOG_STATSD_MOGRIFIER_A_PATTERN", "("),
         ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
         ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "hunter2"),
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318"),
+        (
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            "http://user:hunter2@collector:4318",
+        ),
+        ("TOP_KEYS", "10001"),
     ]);
     assert_eq!(code, Some(64), "{said}");
     let starts: Vec<&str> = said
@@ -104,6 +108,7 @@ fn every_mistake_of_several_settings_and_files_is_told_at_once() {
         starts,
         [
             "PORT",
+            "TOP_KEYS",
             "OTEL_EXPORTER_OTLP_ENDPOINT",
             "BACKEND_TYPE",
             "REDIS_URL",

@@ -4,11 +4,11 @@ use axum::{
     extract::{RawQuery, State},
     response::{IntoResponse as _, Response},
 };
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use serde_json::{Value, json};
 
 use super::{
-    Debug, json,
+    Debug, bad, json,
     query::{Format, Query},
     token, unavailable,
 };
@@ -29,9 +29,12 @@ pub(super) async fn show<S: Store>(
         return refused;
     }
     let query = Query::new(query.as_deref().unwrap_or_default());
-    let request = match query.request(0) {
-        Ok(request) => request,
-        Err(wrong) => return (StatusCode::BAD_REQUEST, format!("{wrong}\n")).into_response(),
+    let asked = query
+        .only(&["domain", "descriptor", "format"])
+        .and_then(|query| Ok((query.request(0)?, query)));
+    let (request, query) = match asked {
+        Ok(asked) => asked,
+        Err(wrong) => return bad(&wrong),
     };
     let explanation = match (debug.limiter)().explain(request).await {
         Ok(explanation) => explanation,
@@ -78,10 +81,14 @@ pub(super) async fn reset<S: Store>(
         return refused;
     }
     let query = Query::new(query.as_deref().unwrap_or_default());
+    let query = match query.only(&["domain", "descriptor", "prefix", "all", "format"]) {
+        Ok(query) => query,
+        Err(wrong) => return bad(&wrong),
+    };
     let limiter = (debug.limiter)();
     let selections = match selected(&limiter, &query).await {
         Ok(selections) => selections,
-        Err(wrong) => return (StatusCode::BAD_REQUEST, format!("{wrong}\n")).into_response(),
+        Err(wrong) => return bad(&wrong),
     };
     let mut forgotten = 0;
     let mut failure: Option<StoreError> = None;
@@ -110,10 +117,23 @@ pub(super) async fn reset<S: Store>(
 const TOO_LONG: &str = "prefix=true: these entries are too long, because the last entries of long keys are hashed \
                         together: leave some of them out, or reset one descriptor without prefix=true";
 
+/// Why all counters of a domain are not selected.
+const WHOLE: &str = "prefix=true without descriptor= is the whole domain: say so with all=true";
+
+/// Why `all=true` selects nothing.
+const NOT_ALL: &str = "all=true is for prefix=true without descriptor=";
+
 async fn selected<S: Store>(limiter: &Limiter<S>, query: &Query) -> Result<Vec<Selection>, String> {
-    if query.value("prefix") == Some("true") {
+    let (is_prefix, is_all) = (query.switch("prefix")?, query.switch("all")?);
+    if is_all && !is_prefix {
+        return Err(NOT_ALL.to_owned());
+    }
+    if is_prefix {
         let domain = query.domain()?;
         let descriptors = query.descriptors(0)?;
+        if descriptors.is_empty() != is_all {
+            return Err(if is_all { NOT_ALL } else { WHOLE }.to_owned());
+        }
         let prefixes: Vec<&[Entry]> = match descriptors.is_empty() {
             true => vec![&[]],
             false => descriptors

@@ -37,6 +37,7 @@ const INDEX: &str = "\
 /debug/pprof/profile[?seconds=N]: where the CPU time of N seconds goes, for pprof; needs the token
 /explain?domain=D&descriptor=K=V,K=V[&hits=N]: which rules apply and why, and what the answer would be; charges nothing
 /reset?domain=D&descriptor=K=V,K=V[&prefix=true]: POST, forgets a counter, or all below the entries; needs the token
+/reset?domain=D&prefix=true&all=true: POST, forgets all counters of the domain; needs the token
 /rlconfig: the rules in force
 /stats: the counters
 /top[?domain=D&most=N]: the keys that are refused and asked most
@@ -120,9 +121,12 @@ async fn explain<S: Store>(
     headers: HeaderMap,
 ) -> Response {
     let query = Query::new(query.as_deref().unwrap_or_default());
-    let request = match query.request(1) {
-        Ok(request) => request,
-        Err(wrong) => return (StatusCode::BAD_REQUEST, format!("{wrong}\n")).into_response(),
+    let asked = query
+        .only(&["domain", "descriptor", "hits", "format"])
+        .and_then(|query| Ok((query.request(1)?, query)));
+    let (request, query) = match asked {
+        Ok(asked) => asked,
+        Err(wrong) => return bad(&wrong),
     };
     match (debug.limiter)().explain(request).await {
         Ok(explanation) => match query.format(&headers) {
@@ -136,6 +140,10 @@ async fn explain<S: Store>(
 fn json(value: &Value) -> Response {
     let json = HeaderValue::from_static("application/json");
     ([(CONTENT_TYPE, json)], format!("{value}\n")).into_response()
+}
+
+fn bad(wrong: &str) -> Response {
+    (StatusCode::BAD_REQUEST, format!("{wrong}\n")).into_response()
 }
 
 fn unavailable(cause: &impl fmt::Display) -> Response {

@@ -31,6 +31,32 @@ impl Query {
         )
     }
 
+    /// Refuses every parameter that is not one of `names`: a mistyped one must not widen what is asked for.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub(super) fn only(self, names: &[&str]) -> Result<Self, String> {
+        match self.0.iter().find(|(name, _)| !names.contains(&&**name)) {
+            Some((unknown, _)) => Err(format!(
+                "{unknown:?} is no parameter here; there are: {}",
+                names.join(", ")
+            )),
+            None => Ok(self),
+        }
+    }
+
+    /// Whether that is asked for; `false` where the question does not say.
+    ///
+    /// # Errors
+    /// What is neither `true` nor `false`.
+    pub(super) fn switch(&self, name: &str) -> Result<bool, String> {
+        match self.value(name) {
+            Some("true") => Ok(true),
+            Some("false") | None => Ok(false),
+            Some(_) => Err(format!("{name}=: expected true or false")),
+        }
+    }
+
     /// The last value of that name.
     pub(super) fn value(&self, name: &str) -> Option<&str> {
         let mut pairs = self.0.iter().rev();
@@ -67,10 +93,11 @@ impl Query {
     /// # Errors
     /// What is wrong.
     pub(super) fn descriptors(&self, hits: i64) -> Result<Vec<Descriptor>, String> {
-        self.0
-            .iter()
-            .filter(|(name, _)| name == "descriptor")
-            .take(MOST)
+        let asked = self.0.iter().filter(|(name, _)| name == "descriptor");
+        if asked.clone().count() > MOST {
+            return Err(format!("descriptor=: {MOST} of them at most"));
+        }
+        asked
             .map(|(_, text)| {
                 Descriptor::parse(text, hits).ok_or_else(|| {
                     "descriptor=: expected key=value, or several separated by commas".to_owned()
@@ -147,6 +174,12 @@ mod tests {
             })
             .collect();
         assert_eq!(query.value(" "), Some("%zz"));
+        let wrong = query.only(&["domain", "descriptor", "hits"]);
+        let wrong = wrong.expect_err("there is none of that name");
+        assert!(
+            wrong.ends_with("there are: domain, descriptor, hits"),
+            "{wrong}"
+        );
         assert_eq!(entries[1], [("u", "")]);
         assert_eq!(request.descriptors[0].hits, 3);
         for nonsense in ["", "domain=d", "descriptor=k", "domain=d&descriptor==v"] {
@@ -157,5 +190,18 @@ mod tests {
                 .request(1)
                 .is_err()
         );
+        let many = |count| Query::new(&format!("domain=d{}", "&descriptor=k=v".repeat(count)));
+        let asked = many(MOST).request(1).expect("as many as there may be");
+        assert_eq!(asked.descriptors.len(), MOST);
+        assert!(many(MOST + 1).request(1).is_err());
+        for (text, on) in [
+            ("", Some(false)),
+            ("p=false", Some(false)),
+            ("p=true", Some(true)),
+            ("p=1", None),
+            ("p", None),
+        ] {
+            assert_eq!(Query::new(text).switch("p").ok(), on, "{text}");
+        }
     }
 }

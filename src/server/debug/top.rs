@@ -6,11 +6,11 @@ use axum::{
     extract::{RawQuery, State},
     response::{IntoResponse as _, Response},
 };
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use serde_json::{Value, json};
 
 use super::{
-    Debug, json,
+    Debug, bad, json,
     query::{Format, Query},
 };
 use crate::telemetry::metrics::{Listed, Offender};
@@ -24,13 +24,14 @@ pub(super) async fn show<S>(
     headers: HeaderMap,
 ) -> Response {
     let query = Query::new(query.as_deref().unwrap_or_default());
+    let query = match query.only(&["domain", "most", "format"]) {
+        Ok(query) => query,
+        Err(wrong) => return bad(&wrong),
+    };
     let most = match query.value("most").map(str::parse) {
         None => SHOWN,
         Some(Ok(most)) => most,
-        Some(Err(_)) => {
-            let wrong = "most=: expected a whole number\n";
-            return (StatusCode::BAD_REQUEST, wrong).into_response();
-        }
+        Some(Err(_)) => return bad("most=: expected a whole number"),
     };
     let mut listed = debug.metrics.top(most);
     if let Some(domain) = query.value("domain") {

@@ -16,9 +16,9 @@ pub struct Args {
     /// Most metric series that text of requests makes in one domain; what comes after is counted as `other`.
     #[arg(long, env = "METRICS_MAX_SERIES", default_value = "10000", value_parser = go_values::count)]
     pub metrics_max_series: usize,
-    /// Keys of each domain whose hits and refusals are followed, to show which are most (/top on the debug port); 0 is
-    /// off.
-    #[arg(long, env = "TOP_KEYS", default_value = "100", value_parser = go_values::integer)]
+    /// Keys of each domain whose hits and refusals are followed, to show which are most (/top on the debug port), 10000 at
+    /// most; 0 is off.
+    #[arg(long, env = "TOP_KEYS", default_value = "100", value_parser = top_keys)]
     pub top_keys: u64,
     /// Show the text of those keys in metrics, too. Each key that comes and goes then makes a series in Prometheus.
     #[arg(long, env = "TOP_KEYS_IN_METRICS", default_value = "false", value_parser = go_values::boolean,
@@ -39,6 +39,16 @@ impl Default for Args {
             deny_log_per_second: 0,
         }
     }
+}
+
+/// Most keys that are followed in a domain: each worker keeps room for all of them from the start.
+const MOST_KEYS: u64 = 10_000;
+
+fn top_keys(text: &str) -> Result<u64, Malformed> {
+    go_values::integer(text)
+        .ok()
+        .filter(|keys| *keys <= MOST_KEYS)
+        .ok_or_else(|| Malformed::new(format!("expected a whole number from 0 to {MOST_KEYS}")))
 }
 
 fn near_ratio(text: &str) -> Result<NearRatio, Malformed> {

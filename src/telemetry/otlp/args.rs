@@ -21,14 +21,17 @@ pub struct Args {
     #[arg(long, env = "OTEL_METRIC_EXPORT_INTERVAL", default_value = "60000", value_parser = interval)]
     pub otel_metric_export_interval: Interval,
     /// The collector. Empty: http://localhost:4318 or, over gRPC, http://localhost:4317. With https it is spoken to
-    /// over TLS.
-    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", default_value = "", value_parser = endpoint)]
+    /// over TLS. No user or password stands in it: OTEL_EXPORTER_OTLP_HEADERS is for them.
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", default_value = "", value_parser = endpoint,
+          hide_env_values = true)]
     pub otel_exporter_otlp_endpoint: String,
     /// The collector of traces; over HTTP the whole address, path included.
-    #[arg(long, env = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", default_value = "", value_parser = endpoint)]
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", default_value = "", value_parser = endpoint,
+          hide_env_values = true)]
     pub otel_exporter_otlp_traces_endpoint: String,
     /// The collector of metrics; over HTTP the whole address, path included.
-    #[arg(long, env = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", default_value = "", value_parser = endpoint)]
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", default_value = "", value_parser = endpoint,
+          hide_env_values = true)]
     pub otel_exporter_otlp_metrics_endpoint: String,
     /// How metrics are sent: http/protobuf or grpc. Empty: as traces are (TRACING_EXPORTER_PROTOCOL).
     #[arg(long, env = "OTEL_EXPORTER_OTLP_PROTOCOL", default_value = "", value_parser = maybe_protocol)]
@@ -211,6 +214,17 @@ impl Args {
 }
 
 fn endpoint(text: &str) -> Result<String, Malformed> {
+    // Up to the first slash, whatever else stands there: passwords are not always written as an address wants them.
+    let place = text.split_once("://").map_or(text, |(_, place)| place);
+    if place
+        .split('/')
+        .next()
+        .is_some_and(|place| place.contains('@'))
+    {
+        return Err(Malformed::new(
+            "a user or password before an @ is not sent: OTEL_EXPORTER_OTLP_HEADERS takes an authorization header",
+        ));
+    }
     let url = text.parse::<http::Uri>().ok().filter(|url| {
         let scheme = url.scheme_str().map(str::to_ascii_lowercase);
         matches!(scheme.as_deref(), Some("http" | "https"))
@@ -298,6 +312,22 @@ mod tests {
     }
 
     #[test]
+    fn a_query_stays_at_the_end_and_out_of_sight() {
+        let args = args(&["--otel-exporter-otlp-endpoint=https://h:4318/base/?key=hunter2"]);
+        let metrics = args.of_metrics(Protocol::Http);
+        assert_eq!(
+            metrics.endpoint(),
+            "https://h:4318/base/v1/metrics?key=hunter2"
+        );
+        assert_eq!(metrics.shown(), "https://h:4318/base/v1/metrics");
+        let grpc = args.of_traces(Protocol::Grpc);
+        assert_eq!(grpc.endpoint(), "https://h:4318/base/?key=hunter2");
+        for shown in [format!("{metrics:?}"), format!("{grpc:?}")] {
+            assert!(!shown.contains("hunter2"), "{shown}");
+        }
+    }
+
+    #[test]
     fn without_settings_the_collector_is_on_this_machine() {
         let args = args(&[]);
         assert!(!args.otel_metrics_exporter.otlp);
@@ -326,6 +356,15 @@ mod tests {
         assert!(exporters("console").is_err());
         for url in ["", "http://h:1", "https://h/path", "HTTP://h"] {
             assert!(endpoint(url).is_ok(), "{url}");
+        }
+        for url in [
+            "http://u:hunter2@h:1",
+            "u:hunter2@h:1",
+            "http://u:hunter2#@h/",
+        ] {
+            let refused = endpoint(url).expect_err("a password").to_string();
+            assert!(refused.contains("OTEL_EXPORTER_OTLP_HEADERS"), "{refused}");
+            assert!(!refused.contains("hunter2"), "{refused}");
         }
         for url in ["h:1", "grpc://h:1", "http://", "http://a b"] {
             assert!(endpoint(url).is_err(), "{url}");

@@ -84,7 +84,7 @@ pub enum NotStarted {
     /// The address makes no sense, or the TLS of a connection over gRPC.
     #[error("the collector {endpoint} cannot be used: {}", chain(.error))]
     Transport {
-        /// The address.
+        /// The address, without its query.
         endpoint: String,
         /// What is wrong with it.
         error: tonic::transport::Error,
@@ -176,7 +176,11 @@ impl Collector {
         };
         let endpoint = match (own, general) {
             ("", "") => format!("{local}{path}"),
-            ("", general) => format!("{}{path}", general.trim_end_matches('/')),
+            ("", general) if path.is_empty() => general.to_owned(),
+            ("", general) => {
+                let (base, query) = general.split_at(general.find('?').unwrap_or(general.len()));
+                format!("{}{path}{query}", base.trim_end_matches('/'))
+            }
             (own, _) => own.to_owned(),
         };
         let headers = headers.split(',').filter_map(|pair| {
@@ -193,6 +197,11 @@ impl Collector {
 
     pub(in crate::telemetry) fn endpoint(&self) -> &str {
         &self.endpoint
+    }
+
+    /// The address as it may be seen: a query may hold a key.
+    pub(super) fn shown(&self) -> &str {
+        self.endpoint.split('?').next().unwrap_or_default()
     }
 
     pub(in crate::telemetry) fn protocol(&self) -> Protocol {
@@ -261,7 +270,7 @@ impl Collector {
     /// An address that makes no sense, or certificates that cannot be used.
     pub(in crate::telemetry) fn channel(&self) -> Result<Channel, NotStarted> {
         let wrong = |error| NotStarted::Transport {
-            endpoint: self.endpoint.clone(),
+            endpoint: self.shown().to_owned(),
             error,
         };
         let mut endpoint = Endpoint::from_shared(self.endpoint.clone())
@@ -277,9 +286,9 @@ impl Collector {
 
 impl std::fmt::Debug for Collector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Headers hold credentials.
+        // Headers hold credentials, and so may a query.
         f.debug_struct("Collector")
-            .field("endpoint", &self.endpoint)
+            .field("endpoint", &self.shown())
             .field("protocol", &self.protocol)
             .field("tls", &self.tls)
             .finish_non_exhaustive()

@@ -159,7 +159,7 @@ impl Room {
             };
             self.exports.failed.fetch_add(1, Ordering::Relaxed);
             if let Some(not_shown) = self.complaints.pass() {
-                let collector = self.collector.endpoint();
+                let collector = self.collector.shown();
                 tracing::warn!(
                     cause,
                     collector,

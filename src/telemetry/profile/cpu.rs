@@ -18,16 +18,20 @@ const FREQUENCY: i32 = 99;
 /// # Errors
 /// See [`Unprofiled`].
 pub async fn cpu(length: Duration) -> Result<Vec<u8>, Unprofiled> {
-    let _turn = Turn::take()?;
+    let turn = Turn::take()?;
     scratch().await?;
     // It reads the tables of all libraries for the walk through stacks, before the first sample.
-    let guard = spawn_blocking(|| ProfilerGuardBuilder::new().frequency(FREQUENCY).build());
-    let guard = guard.await??;
+    // What runs there goes on when the future is dropped: the turn goes with it, and ends after it.
+    let sampling = spawn_blocking(|| {
+        let guard = ProfilerGuardBuilder::new().frequency(FREQUENCY).build();
+        guard.map(|guard| (guard, turn))
+    });
+    let sampling = sampling.await??;
     sleep(length).await;
-    spawn_blocking(move || finish(guard)).await?
+    spawn_blocking(move || finish(sampling)).await?
 }
 
-fn finish(guard: ProfilerGuard<'static>) -> Result<Vec<u8>, Unprofiled> {
+fn finish((guard, _turn): (ProfilerGuard<'static>, Turn)) -> Result<Vec<u8>, Unprofiled> {
     let report = guard.report().build()?;
     drop(guard);
     let mut gzip = GzEncoder::new(Vec::new(), Compression::default());

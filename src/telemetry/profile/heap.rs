@@ -14,10 +14,10 @@ use super::{Turn, Unprofiled, scratch};
 /// # Errors
 /// See [`Unprofiled`].
 pub async fn heap(length: Duration) -> Result<Vec<u8>, Unprofiled> {
-    let _turn = Turn::take()?;
+    let turn = Turn::take()?;
     let control = PROF_CTL.as_ref().ok_or(Unprofiled::NoHeapProfile)?;
     scratch().await?;
-    let mut control = Sampling::begin(Arc::clone(control).lock_owned().await)?;
+    let mut control = Sampling::begin(Arc::clone(control).lock_owned().await, turn)?;
     sleep(length).await;
     spawn_blocking(move || {
         let profile = control.allocator.dump_pprof();
@@ -30,16 +30,25 @@ pub async fn heap(length: Duration) -> Result<Vec<u8>, Unprofiled> {
 struct Sampling {
     allocator: OwnedMutexGuard<JemallocProfCtl>,
     is_ours: bool,
+    /// Kept until sampling has ended, which may be after the caller has gone.
+    _turn: Turn,
 }
 
 impl Sampling {
-    fn begin(mut allocator: OwnedMutexGuard<JemallocProfCtl>) -> Result<Self, Unprofiled> {
+    fn begin(
+        mut allocator: OwnedMutexGuard<JemallocProfCtl>,
+        turn: Turn,
+    ) -> Result<Self, Unprofiled> {
         let is_ours = !allocator.activated();
         if is_ours {
             let begun = allocator.activate();
             begun.map_err(|error| Unprofiled::Heap(error.to_string()))?;
         }
-        Ok(Self { allocator, is_ours })
+        Ok(Self {
+            allocator,
+            is_ours,
+            _turn: turn,
+        })
     }
 }
 
