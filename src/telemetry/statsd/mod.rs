@@ -66,7 +66,7 @@ pub struct Options {
     pub dog: Option<Mogrifiers>,
 }
 
-/// Sends until dropped; then sends what is left, if that takes no longer than [`LAST`].
+/// Sends until dropped; then sends what is left, if that takes no longer than three seconds.
 #[derive(Debug)]
 pub struct Reporter {
     /// Told by being dropped.
