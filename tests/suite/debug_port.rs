@@ -55,17 +55,7 @@ pub(crate) fn request(domain: &str, descriptors: &[&[(&str, &str)]]) -> RateLimi
 }
 
 async fn start(store: StoreKind, settings: &[(&str, &str)]) -> Service {
-    let settings: BTreeMap<String, String> = settings
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-        .collect();
-    Service::builder()
-        .rules(&[("shop.yaml".to_owned(), RULES.to_owned())])
-        .store(store)
-        .settings(&settings)
-        .clock_at(1_767_571_200)
-        .start()
-        .await
+    Service::of(RULES, store, settings).await
 }
 
 /// Runs a test on each store, with the token set and refusals remembered.

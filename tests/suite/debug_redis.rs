@@ -1,9 +1,6 @@
 //! The debug port where counters are in Redis: a cluster, few connections, keys of any length.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use palang::proto::envoy::service::ratelimit::v3::{
@@ -183,20 +180,12 @@ async fn a_prefix_finds_counters_of_any_length_or_says_that_it_cannot() {
         socket: redis.url(),
         prefix: "p:".to_owned(),
     };
-    let settings: BTreeMap<String, String> = [
+    let settings = [
         ("ADMIN_TOKEN", "sesame"),
         ("LOCAL_CACHE_SIZE_IN_BYTES", "100000"),
-    ]
-    .map(|(name, value)| (name.to_owned(), value.to_owned()))
-    .into();
+    ];
     for store in [memory, stored] {
-        let service = Service::builder()
-            .rules(&[("shop.yaml".to_owned(), RULES.to_owned())])
-            .store(store)
-            .settings(&settings)
-            .clock_at(1_767_571_200)
-            .start()
-            .await;
+        let service = Service::of(RULES, store, &settings).await;
         let (path, agent, token) = ("p".repeat(60), "a".repeat(60), "t".repeat(60));
         let long = [
             ("user", "7"),

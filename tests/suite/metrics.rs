@@ -44,17 +44,7 @@ descriptors:
 ";
 
 async fn start(store: StoreKind, settings: &[(&str, &str)]) -> Service {
-    let settings: BTreeMap<String, String> = settings
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-        .collect();
-    Service::builder()
-        .rules(&[("shop.yaml".to_owned(), RULES.to_owned())])
-        .store(store)
-        .settings(&settings)
-        .clock_at(1_767_571_200)
-        .start()
-        .await
+    Service::of(RULES, store, settings).await
 }
 
 fn redis(server: &RedisServer) -> StoreKind {

@@ -21,7 +21,7 @@ use crate::{
         eventually, http,
         pki::Pki,
         process::Process,
-        service::{Service, channel},
+        service::{Service, StoreKind, channel},
     },
 };
 
@@ -35,16 +35,7 @@ descriptors:
 ";
 
 async fn start(settings: &[(&str, &str)]) -> Service {
-    let settings: BTreeMap<String, String> = settings
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-        .collect();
-    Service::builder()
-        .rules(&[("shop.yaml".to_owned(), RULES.to_owned())])
-        .settings(&settings)
-        .clock_at(1_767_571_200)
-        .start()
-        .await
+    Service::of(RULES, StoreKind::Memory, settings).await
 }
 
 async fn traffic(service: &Service) {

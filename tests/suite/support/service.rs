@@ -179,6 +179,22 @@ impl Builder {
 }
 
 impl Service {
+    /// A service with the rules of one file, on the store, with settings by the names of their variables. Its clock
+    /// stands at the beginning of an hour.
+    pub(crate) async fn of(rules: &str, store: StoreKind, settings: &[(&str, &str)]) -> Self {
+        let settings = settings
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        Self::builder()
+            .rules(&[("shop.yaml".to_owned(), rules.to_owned())])
+            .store(store)
+            .settings(&settings)
+            .clock_at(1_767_571_200)
+            .start()
+            .await
+    }
+
     /// A service without rules, with counters in memory and the clock at the epoch.
     pub(crate) fn builder() -> Builder {
         Builder {
